@@ -180,13 +180,24 @@ impl Post {
             .map_err(|error| self.blotted(&error))
     }
 
-    async fn exchange(&self, client: &reqwest::Client, body: String) -> Result<PostAnswer, String> {
+    /// The request itself.
+    fn request(&self, client: &reqwest::Client, body: String) -> Result<reqwest::Request, String> {
         let request = client
             .post(self.url.expose_secret())
             .headers(self.headers.clone())
             .body(body);
-        let mut response = request
-            .send()
+        request.build().map_err(|error| {
+            format!(
+                "the request cannot be made: {}",
+                chain(&error.without_url())
+            )
+        })
+    }
+
+    async fn exchange(&self, client: &reqwest::Client, body: String) -> Result<PostAnswer, String> {
+        let request = self.request(client, body)?;
+        let mut response = client
+            .execute(request)
             .await
             .map_err(|error| chain(&error.without_url()))?;
         let status = response.status();
@@ -208,6 +219,66 @@ impl Post {
             body: self.blotted(&String::from_utf8_lossy(&body)),
         })
     }
+}
+
+/// A part of the configuration that keeps a request from being made.
+#[derive(Debug)]
+pub(crate) struct PostObstacle {
+    /// The key of the configuration: `url`, `url_file`, `headers_file` or `ca_file`.
+    pub(crate) key: &'static str,
+    /// The file, where the key names one.
+    pub(crate) path: Option<PathBuf>,
+    /// What is wrong with it, without a secret.
+    pub(crate) why: String,
+}
+
+/// All that keeps a request from being made. It is made as for sending, and not sent. `url_file` is the file that the URL is from.
+pub(crate) fn obstacles(
+    begun: Result<Post, String>,
+    url_file: Option<&Path>,
+    headers_file: Option<&Path>,
+    ca_file: Option<&Path>,
+) -> Vec<PostObstacle> {
+    let mut found = Vec::new();
+    let mut note = |key: &'static str, path: Option<&Path>, why: String| {
+        let path = path.map(Path::to_owned);
+        found.push(PostObstacle { key, path, why });
+    };
+    let (url, of_url) = match url_file {
+        Some(file) => ("url_file", Some(file)),
+        None => ("url", None),
+    };
+    let unknown = begun.is_err();
+    // With a URL that cannot be read the other files are looked at all the same.
+    let post = begun.or_else(|why| {
+        note(url, of_url, why);
+        Post::to("https://localhost/")
+    });
+    let mut post = match post {
+        Ok(post) => post,
+        Err(why) => {
+            note(url, of_url, why);
+            return found;
+        }
+    };
+    if let Some(file) = headers_file
+        && let Err(why) = post.set_from(file)
+    {
+        note("headers_file", Some(file), why);
+    }
+    match post.client(ca_file) {
+        Ok(client) if !unknown => {
+            if let Err(why) = post.request(&client, String::new()) {
+                note(url, of_url, post.blotted(&why));
+            }
+        }
+        Ok(_) => {}
+        Err(why) => {
+            let read = ca_file.unwrap_or(Path::new(AUTHORITIES));
+            note("ca_file", Some(read), why);
+        }
+    }
+    found
 }
 
 /// An error with its causes; the URL is not among them.
@@ -293,6 +364,31 @@ mod tests {
         assert!(
             error.contains("line 1") && !error.contains("hush"),
             "{error}"
+        );
+    }
+
+    /// What keeps a request to `url` with these authorities from being made, by its key.
+    fn hindered(url: &str, ca_file: &Path) -> Vec<(&'static str, String)> {
+        let found = obstacles(Post::to(url), None, None, Some(ca_file));
+        let found = found.into_iter();
+        found.map(|one| (one.key, one.why)).collect()
+    }
+
+    #[test]
+    fn authorities_are_read_where_the_address_needs_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let junk = folder.path().join("ca.pem");
+        std::fs::write(&junk, "junk").expect("written");
+        let found = hindered("https://example.org/x", &junk);
+        assert!(
+            matches!(&found[..], [("ca_file", why)] if why.contains("holds no certificate")),
+            "{found:?}"
+        );
+        assert!(hindered("http://example.org/x", &junk).is_empty());
+        let found = hindered("http://example.org:123456/x", &junk);
+        assert!(
+            matches!(&found[..], [("url", why)] if why.contains("cannot be made")),
+            "{found:?}"
         );
     }
 }

@@ -70,9 +70,9 @@ pub(super) enum CliCommand {
     Check(CheckOptions),
     /// Look at all that the daemon needs, with the daemon's rights, and say what to type to mend what is wrong.
     ///
-    /// Run it as root: it goes on as the daemon's user before it reads anything. Each line is ok, a warning, wrong, or
-    /// unseen where nothing could be looked at. Everything is looked at side by side, and what hangs holds nothing else
-    /// up. It changes nothing.
+    /// Run it as root: it goes on as the daemon's user before it reads anything. Each line is ok, a warning, wrong, or unseen where nothing
+    /// could be looked at. Everything is looked at side by side, and what hangs holds nothing else up. It changes nothing, and so it boots
+    /// no machine: `pve-autoscaler template try NAME` clones and starts one, asks its guest what a join would find, and destroys it.
     #[command(after_help = examples::DOCTOR)]
     Doctor(DoctorOptions),
     /// Show what would be done now, and why: for every pod, node and pool. Never acts.

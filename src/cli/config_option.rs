@@ -38,6 +38,13 @@ pub(super) fn command() -> clap::Command {
     let Some(hidden) = config.map(|config| config.clone().hide(true)) else {
         return whole;
     };
+    // It has another meaning there, and no default.
+    let of_replay = hidden
+        .clone()
+        .hide(false)
+        .hide_default_value(true)
+        .help("Decide by this file. Without it each decision is made with the configuration that was in force then");
+    let whole = whole.mut_subcommand("replay", |command| command.arg(of_replay));
     let names = ASKING.into_iter().chain(WITHOUT_FILE);
     names.fold(whole, |whole, name| {
         whole.mut_subcommand(name, |command| command.arg(hidden.clone()))
@@ -130,6 +137,38 @@ mod tests {
         }
         for name in ["run", "check", "doctor", "plan", "setup", "replay"] {
             assert!(shows(&mut whole, name), "{name}");
+        }
+    }
+
+    /// A replay goes by the configurations in the record; a default would say otherwise.
+    #[test]
+    fn only_a_replay_has_no_default_for_it() {
+        let mut whole = command();
+        whole.build();
+        let mut has_default = |name: &str| {
+            let found = whole.find_subcommand_mut(name).expect("there is one");
+            let help = found.render_long_help().to_string();
+            help.contains("[default: /etc/pve-autoscaler.toml]")
+        };
+        assert!(has_default("doctor"));
+        assert!(!has_default("replay"));
+    }
+
+    /// It counts before the command and behind it.
+    #[test]
+    fn a_file_for_a_replay_is_taken_wherever_it_stands() {
+        for typed in ["--config x replay", "replay --config x"] {
+            let words = ["pve-autoscaler"].into_iter().chain(typed.split(' '));
+            let matches = command().try_get_matches_from(words).expect("it is read");
+            let cli = Cli::from_arg_matches(&matches).expect("it is read");
+            assert_eq!(cli.config, std::path::Path::new("x"), "{typed}");
+            let (_, of_replay) = matches.subcommand().expect("there is one");
+            let source = of_replay.value_source("config");
+            assert_eq!(
+                source,
+                Some(clap::parser::ValueSource::CommandLine),
+                "{typed}"
+            );
         }
     }
 }

@@ -45,6 +45,7 @@ wrong.
 Examples:
   pve-autoscaler doctor  # everything, as root on the host
   pve-autoscaler doctor --quiet  # only what is not as it should be
+  pve-autoscaler doctor && pve-autoscaler template try  # and boot each template
   pve-autoscaler doctor -o json | jq '.findings[] | select(.grade != \"ok\")'
   pve-autoscaler --config new.toml doctor  # a file that is not in force yet";
 

@@ -9,6 +9,7 @@ pub mod hardware;
 mod hash;
 pub mod new_vm;
 pub mod notification;
+pub mod paths;
 mod place;
 mod read;
 pub mod reference;

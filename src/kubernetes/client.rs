@@ -105,6 +105,8 @@ pub(super) struct KubeRequest {
     pub(super) payload: RequestBody,
     /// What form the answer shall have.
     accept: &'static str,
+    /// The statuses of refusals that are an answer to whoever asks, and no error.
+    expected: &'static [u16],
 }
 
 impl KubeRequest {
@@ -124,7 +126,14 @@ impl KubeRequest {
             query: Vec::new(),
             payload: RequestBody::Nothing,
             accept: JSON,
+            expected: &[],
         }
+    }
+
+    /// Takes refusals with these statuses for an answer: they do not count as errors.
+    pub(super) fn expect_refusals(mut self, statuses: &'static [u16]) -> KubeRequest {
+        self.expected = statuses;
+        self
     }
 
     /// Asks for the metadata of a list's objects alone.
@@ -378,11 +387,12 @@ impl KubeClient {
         let started = Instant::now();
         let call = request.call.clone();
         let changes = request.changes();
+        let expected = request.expected;
         let result = match tokio::time::timeout(CALL_TIMEOUT, self.exchange(request)).await {
             Ok(result) => result,
             Err(_) => Err(self.unanswered(call.clone(), CALL_TIMEOUT)),
         };
-        self.observe(&call, &result, started, changes);
+        self.observe(&call, &result, started, changes, expected);
         if result
             .as_ref()
             .is_err_and(|error| error.code() == Some(401))
@@ -398,13 +408,9 @@ impl KubeClient {
         result: &Result<T, KubeError>,
         started: Instant,
         changes: bool,
+        expected: &[u16],
     ) {
-        let outcome = match result {
-            Ok(_) => CallOutcome::Done,
-            Err(KubeError::NotSent { .. }) => CallOutcome::NotSent,
-            Err(KubeError::Refused { code, .. }) => CallOutcome::Refused(*code),
-            Err(KubeError::Unknown { .. }) => CallOutcome::Unknown,
-        };
+        let outcome = CallOutcome::of(result, expected);
         self.inner
             .observer
             .called(call.verb, call.kind, outcome, started.elapsed());
@@ -429,6 +435,7 @@ impl KubeClient {
     pub(super) async fn open(&self, request: KubeRequest) -> Result<Stream, KubeError> {
         let started = Instant::now();
         let call = request.call.clone();
+        let expected = request.expected;
         let opened = tokio::time::timeout(CALL_TIMEOUT, self.send(request)).await;
         let result = match opened {
             Ok(Ok(response)) if response.status().is_success() => Ok(Stream {
@@ -447,7 +454,7 @@ impl KubeClient {
             Ok(Err(error)) => Err(error),
             Err(_) => Err(self.unanswered(call.clone(), CALL_TIMEOUT)),
         };
-        self.observe(&call, &result, started, false);
+        self.observe(&call, &result, started, false, expected);
         if result
             .as_ref()
             .is_err_and(|error| error.code() == Some(401))

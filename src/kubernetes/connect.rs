@@ -146,6 +146,32 @@ pub(super) fn check_plain(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// The files that a kubeconfig names in the context that is used, by their keys. None where it cannot be read, which is told where it is
+/// read for its use.
+pub fn named_files(path: &Path, context: Option<&str>) -> Vec<(&'static str, PathBuf)> {
+    if check_plain(path).is_err() {
+        return Vec::new();
+    }
+    let Ok(file) = Kubeconfig::read_from(path) else {
+        return Vec::new();
+    };
+    let context = context.or(file.current_context.as_deref());
+    let resolved = context.and_then(|context| resolve(&file, context).ok());
+    let Some((cluster, _, user)) = resolved else {
+        return Vec::new();
+    };
+    let files = [
+        ("certificate-authority", cluster.certificate_authority),
+        ("client-certificate", user.client_certificate),
+        ("client-key", user.client_key),
+        ("tokenFile", user.token_file),
+    ];
+    let named = files.into_iter();
+    named
+        .filter_map(|(key, file)| Some((key, PathBuf::from(file?))))
+        .collect()
+}
+
 /// Reads the file and builds a client. Errors name file, context and what to do.
 pub(super) async fn load(path: &Path, context: Option<&str>) -> Result<LoadedKubeconfig, String> {
     let at = |message: String| format!("kubeconfig {}: {message}", path.display());

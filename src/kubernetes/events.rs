@@ -307,6 +307,7 @@ fn count_up(event: &Event, name: &str, count: i64, now: Time) -> KubeRequest {
     let path = format!("{}/{}", path(event), encode(name));
     KubeRequest::new("patch", "events", name, path)
         .merge_patch(json!({ "count": count, "lastTimestamp": seconds(now) }))
+        .expect_refusals(&[404])
 }
 
 fn create(

@@ -97,7 +97,8 @@ impl Pages<'_> {
     fn request(&self) -> KubeRequest {
         let listing = self.listing;
         let mut request = KubeRequest::new("list", listing.kind, "", listing.path.to_owned())
-            .query("limit", self.limit.to_string());
+            .query("limit", self.limit.to_string())
+            .expect_refusals(&[410]);
         if !listing.field_selector.is_empty() {
             request = request.query("fieldSelector", listing.field_selector);
         }

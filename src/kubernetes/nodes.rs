@@ -257,7 +257,7 @@ impl KubeClient {
             "apiVersion": "v1",
             "preconditions": { "uid": &*node.uid },
         }));
-        match self.call(request).await {
+        match self.call(request.expect_refusals(&[404, 409])).await {
             Ok(_) => Ok(NodeChange::Changed),
             // 409: the name is in use again, for another node
             Err(error) if error.not_found() || error.conflict() => Ok(NodeChange::Gone),
@@ -288,7 +288,7 @@ impl KubeClient {
             patch["metadata"]["uid"] = json!(current.metadata.uid);
             let url = format!("/api/v1/nodes/{}", encode(&node.name));
             let request = KubeRequest::new("patch", "nodes", &*node.name, url).merge_patch(patch);
-            match self.call(request).await {
+            match self.call(request.expect_refusals(&[404, 409])).await {
                 Ok(_) => return Ok(NodeChange::Changed),
                 Err(error) if error.not_found() => return Ok(NodeChange::Gone),
                 Err(error) if error.conflict() => last = Some(error),
@@ -302,7 +302,7 @@ impl KubeClient {
 
 fn get(name: &str) -> KubeRequest {
     let path = format!("/api/v1/nodes/{}", encode(name));
-    KubeRequest::new("get", "nodes", name, path)
+    KubeRequest::new("get", "nodes", name, path).expect_refusals(&[404])
 }
 
 fn view(node: &wire::WireNode) -> Option<(Arc<str>, Node)> {

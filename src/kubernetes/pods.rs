@@ -133,7 +133,7 @@ impl KubeClient {
         } else {
             request
         };
-        match self.call(request).await {
+        match self.call(request.expect_refusals(&[404, 409, 429])).await {
             Ok(_) => EvictOutcome::Accepted,
             Err(KubeError::Refused { code: 404, .. }) => EvictOutcome::Gone,
             Err(KubeError::Refused { code: 409, .. }) => EvictOutcome::Conflict,
@@ -187,7 +187,7 @@ impl KubeClient {
             {"op": "test", "path": NOMINATED, "value": from},
             change,
         ]));
-        match self.call(request).await {
+        match self.call(request.expect_refusals(&[404, 409, 422])).await {
             Ok(_) => Ok(Nomination::Written),
             // A test that failed is 422.
             Err(KubeError::Refused {

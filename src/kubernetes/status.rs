@@ -86,7 +86,8 @@ impl KubeClient {
         let url = format!("{base}/{STATUS_NAME}");
         let name = format!("{namespace}/{STATUS_NAME}");
         let patch = KubeRequest::new("patch", "configmaps", name.as_str(), url);
-        match self.call(patch.merge_patch(content.clone())).await {
+        let patch = patch.merge_patch(content.clone());
+        match self.call(patch.expect_refusals(&[404])).await {
             Err(error) if error.not_found() => {
                 let mut whole = content;
                 whole["apiVersion"] = json!("v1");

@@ -351,6 +351,15 @@ async fn tokens_are_made_replaced_and_deleted_but_never_read() {
     assert_eq!(ours.delete_token("abc123").await, Ok(()));
     assert_eq!(ours.delete_token("abc123").await, Ok(()));
     world.assert_permitted();
+    // That one is there before it is replaced, and none before it is deleted, is an answer and no error.
+    let calls = world.calls.0.lock().expect("a lock").clone();
+    for (call, outcome) in [
+        ("create secrets", CallOutcome::Conflict),
+        ("delete secrets", CallOutcome::Absent),
+    ] {
+        assert!(calls.contains(&(call.to_owned(), outcome)), "{calls:?}");
+    }
+    assert!(calls.iter().all(|(_, end)| !end.is_error()), "{calls:?}");
 
     let path = "/api/v1/namespaces/kube-system/secrets/bootstrap-token-abc123";
     let read = KubeRequest::new("get", "secrets", "x", path.to_owned());

@@ -80,7 +80,9 @@ pub(super) fn creation(token: &BootstrapToken) -> KubeRequest {
             "description": encoded(&token.description),
         },
     });
-    KubeRequest::new("create", "secrets", name.as_str(), SECRETS.to_owned()).json(body)
+    KubeRequest::new("create", "secrets", name.as_str(), SECRETS.to_owned())
+        .json(body)
+        .expect_refusals(&[409])
 }
 
 impl KubeClient {
@@ -103,10 +105,8 @@ impl KubeClient {
     pub async fn delete_token(&self, id: &str) -> Result<(), KubeError> {
         let name = name(id);
         let path = format!("{SECRETS}/{}", super::client::encode(&name));
-        match self
-            .call(KubeRequest::new("delete", "secrets", name, path))
-            .await
-        {
+        let request = KubeRequest::new("delete", "secrets", name, path);
+        match self.call(request.expect_refusals(&[404])).await {
             Ok(_) => Ok(()),
             Err(error) if error.not_found() => Ok(()),
             Err(error) => Err(error),

@@ -248,7 +248,8 @@ impl Watcher {
                 .query("watch", "true")
                 .query("allowWatchBookmarks", "true")
                 .query("timeoutSeconds", WATCH_SECONDS.to_string())
-                .query("resourceVersion", version.as_str());
+                .query("resourceVersion", version.as_str())
+                .expect_refusals(&[410]);
         if !self.kind.field_selector().is_empty() {
             request = request.query("fieldSelector", self.kind.field_selector());
         }

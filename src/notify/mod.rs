@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::clock::Clock;
-use crate::config::notification::{NotificationChannel, NotificationSettings};
+use crate::config::notification::{NotificationChannel, NotificationSettings, Webhook};
 use crate::controller::conditions::FoundConditions;
 use crate::controller::journal::write_durably;
 use crate::controller::state::StateFiles;
@@ -29,6 +29,7 @@ use crate::model::time::Time;
 use crate::model::tolerant;
 use crate::model::words;
 
+pub(crate) use crate::post::PostObstacle;
 pub use ledger::{Ledger, Targets};
 
 /// How often it is looked.
@@ -297,6 +298,11 @@ impl Notifier {
 fn pause(failures: u32) -> Duration {
     let factor = 2u32.saturating_pow(failures.min(16));
     FIRST_PAUSE.saturating_mul(factor).min(LONGEST_PAUSE)
+}
+
+/// All that would keep a webhook from being told, as far as it is known without sending.
+pub(crate) fn obstacles(webhook: &Webhook) -> Vec<PostObstacle> {
+    webhook::obstacles(webhook)
 }
 
 async fn deliver(

@@ -8,7 +8,7 @@ use crate::config::file::NotificationFormat;
 use crate::config::notification::{Body, Url, Webhook};
 use crate::model::condition::Severity;
 use crate::model::notice::{ConditionState, Notice};
-use crate::post::Post;
+use crate::post::{self, Post, PostObstacle};
 
 /// ntfy takes so many bytes as a message; what is longer it makes an attachment of.
 const NTFY_TEXT: usize = 3_900;
@@ -34,11 +34,27 @@ pub(super) async fn send(webhook: &Webhook, notice: &Notice) -> Result<String, S
     }
 }
 
-fn prepare(webhook: &Webhook, notice: &Notice) -> Result<Ready, String> {
-    let mut post = match &webhook.url {
-        Url::Plain(url) => Post::to(url)?,
-        Url::File(path) => Post::to_url_in(path)?,
+/// All that would keep a notice from being sent, as far as it is known without sending.
+pub(super) fn obstacles(webhook: &Webhook) -> Vec<PostObstacle> {
+    let url_file = match &webhook.url {
+        Url::Plain(_) => None,
+        Url::File(path) => Some(path.as_path()),
     };
+    let headers_file = webhook.headers_file.as_deref();
+    let ca_file = webhook.ca_file.as_deref();
+    post::obstacles(begin(webhook), url_file, headers_file, ca_file)
+}
+
+/// The request as far as its address.
+fn begin(webhook: &Webhook) -> Result<Post, String> {
+    match &webhook.url {
+        Url::Plain(url) => Post::to(url),
+        Url::File(path) => Post::to_url_in(path),
+    }
+}
+
+fn prepare(webhook: &Webhook, notice: &Notice) -> Result<Ready, String> {
+    let mut post = begin(webhook)?;
     let body = match &webhook.body {
         Body::Known(format) => known(*format, notice, &mut post)?,
         Body::Filled { text, content_type } => {

@@ -36,6 +36,8 @@ use crate::sim::guests::{GuestSpec, KubeGuests};
 use crate::sim::kube::{Kube, KubeSpec};
 use crate::sim::pve::{Pve, PveSpec};
 use crate::sim::wire::SimWire;
+use crate::web::Metrics;
+use crate::web::metrics::Metered;
 use crate::wire::{Wire, WireAnswer};
 
 /// When simulated worlds begin: a Thursday, 08:00 UTC.
@@ -116,6 +118,8 @@ pub struct World {
     pub observer: Arc<dyn Observer>,
     /// Who hears of the daemon's calls to Kubernetes.
     pub kube_observer: Arc<dyn crate::kubernetes::CallObserver>,
+    /// What counts the daemon's calls to PVE, if something does.
+    pub pve_meter: Option<Arc<Metrics>>,
     seed: u64,
 }
 
@@ -180,6 +184,7 @@ impl World {
             further,
             observer: Arc::new(Nothing),
             kube_observer: Arc::new(crate::kubernetes::Unobserved),
+            pve_meter: None,
             seed: spec.seed,
         })
     }
@@ -261,7 +266,12 @@ impl World {
                 Some(site) => site.way(),
                 None => self.pve_way(),
             };
-            pve.insert(name.clone(), Arc::new(RouterTransport::new(counted(way))));
+            let way: Arc<dyn Transport> = Arc::new(RouterTransport::new(counted(way)));
+            let way: Arc<dyn Transport> = match &self.pve_meter {
+                Some(metrics) => Arc::new(Metered::new(way, metrics.clone())),
+                None => way,
+            };
+            pve.insert(name.clone(), way);
         }
         let dice = StdRng::seed_from_u64(self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(start));
         Ok(DaemonParts {

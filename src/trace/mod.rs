@@ -8,6 +8,7 @@ mod otlp;
 pub mod send;
 
 pub use life::Lives;
+pub(crate) use send::obstacles;
 pub use send::{Account, Exporter, try_collector};
 
 use std::fmt;

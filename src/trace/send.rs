@@ -18,7 +18,7 @@ use super::{TraceSpan, otlp};
 use crate::config::settings::TelemetrySettings;
 use crate::model::foreign;
 use crate::model::words;
-use crate::post::{Post, PostAnswer};
+use crate::post::{self, Post, PostAnswer, PostObstacle};
 
 /// Spans that wait at most: those of some hundred machines, 2 MB.
 const QUEUE: usize = 2_048;
@@ -137,6 +137,13 @@ pub async fn try_collector(telemetry: &TelemetrySettings) -> Result<String, Stri
     } else {
         Err(answer.words())
     }
+}
+
+/// All that would keep a request to the collector from being made, as far as it is known without sending.
+pub(crate) fn obstacles(telemetry: &TelemetrySettings) -> Vec<PostObstacle> {
+    let headers_file = telemetry.headers_file.as_deref();
+    let ca_file = telemetry.ca_file.as_deref();
+    post::obstacles(Post::to(&telemetry.url), None, headers_file, ca_file)
 }
 
 fn post(telemetry: &TelemetrySettings) -> Result<Post, String> {

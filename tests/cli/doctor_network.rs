@@ -1,6 +1,7 @@
 //! `doctor` of networks: bridges with VLANs and MTUs, VNets, the rights to them, PVE's firewall, and addresses that somebody has.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
@@ -454,7 +455,7 @@ fn a_build_whose_kubelet_may_not_join_is_wrong() {
     }
 }
 
-/// Files of a notification that the daemon cannot read, and a mail service that does not listen.
+/// Files of a notification that the daemon cannot read or refuses, and a mail service that does not listen.
 #[test]
 fn what_notifications_need_is_looked_at() {
     let simulators = Simulators::start(&PveSpec::default());
@@ -472,15 +473,13 @@ fn what_notifications_need_is_looked_at() {
          [notification.us]\nkind = \"mail\"\nto = [\"us@example.org\"]\nsocket = \"{socket}\"\n"
     );
     fs::write(&config, more).expect("written");
-    let missing = of_probe(&config, "files");
-    for (key, file) in [
-        ("url_file", &url),
-        ("headers_file", &headers),
-        ("ca_file", &authorities),
-    ] {
-        let words = format!("\"wrong\" \"file: {key} {file} cannot be read: ");
-        all_said(&missing, &[&words]);
-    }
+    let wrong = |words: &str| {
+        let begin = "\"wrong\" \"file: [notification.chat]: ";
+        all_said(&of_probe(&config, "files"), &[&format!("{begin}{words}")]);
+    };
+    wrong(&format!("url_file {url}: cannot be read: "));
+    wrong(&format!("headers_file {headers}: cannot be read: "));
+    wrong(&format!("cannot read {authorities}: "));
     let mail = |words: &str| {
         let found = of_probe(&config, "mail");
         all_said(&found, &[&format!("{socket} {words}")]);
@@ -501,14 +500,39 @@ fn what_notifications_need_is_looked_at() {
     assert!(listener.accept().is_err(), "nothing was connected");
     drop(listener);
     mail("is a socket at which nobody listens");
-    for file in [&url, &headers, &authorities] {
-        fs::write(file, "https://example.org/hook\n").expect("written");
-    }
+    // Files that are there, and that the daemon refuses when it sends.
+    let write = |file: &str, text: &str, mode: u32| {
+        fs::write(file, text).expect("written");
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(file, mode).expect("changed");
+    };
+    write(&url, "", 0o660);
+    write(&headers, "nonsense\n", 0o644);
+    write(&authorities, "junk\n", 0o644);
+    let open = "wanted are owner root, group pve-autoscaler and mode 0640";
+    wrong(&format!("url_file {url}: has mode 0660; {open}"));
+    wrong(&format!("headers_file {headers}: has mode 0644; {open}"));
+    wrong(&format!("{authorities} holds no certificate"));
+    write(&url, "not a url at all\n", 0o640);
+    write(&headers, "nonsense\n", 0o640);
+    wrong(&format!("url_file {url}: expected one line with a URL"));
+    wrong(&format!(
+        "headers_file {headers}: line 1: expected NAME: VALUE"
+    ));
+    let (code, _) = doctor(&config, &["--quiet"]);
+    assert_eq!(code, Some(1), "what cannot be sent is wrong");
+
+    write(&url, "https://example.org/hook\n", 0o640);
+    write(&headers, "Authorization: Bearer hush-hush\n", 0o640);
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let authority = rcgen::CertificateParams::new(vec![]).expect("parameters");
+    let authority = authority.self_signed(&key).expect("a certificate");
+    write(&authorities, &authority.pem(), 0o644);
     let there = of_probe(&config, "files");
     assert!(
         !there.iter().any(|line| line.starts_with("\"wrong\"")),
         "{there:#?}"
     );
-    let open = format!("\"warning\" \"file: url_file {url} is open to everybody");
-    all_said(&there, &[&open]);
+    let made = "its requests can be made (url_file, headers_file, ca_file)";
+    all_said(&there, &[made]);
 }

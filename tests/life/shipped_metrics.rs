@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pve_autoscaler::kubernetes::{CallObserver as _, CallOutcome};
@@ -87,6 +88,50 @@ fn what_rules_and_dashboard_ask_for_is_exposed() {
         let missing: Vec<&String> = wanted.difference(&exposed).collect();
         assert!(missing.is_empty(), "{file} asks for {missing:?}");
     }
+}
+
+/// A machine comes and goes, nothing goes wrong, and nothing counts as an error. It finds answers that every healthy daemon gets and that
+/// count as errors: a Lease and a status that are not there yet, the agent of a guest that boots, and a token that is deleted twice.
+#[test]
+fn an_undisturbed_life_counts_no_error() {
+    let text = simulate(async {
+        let mut scene = Scene::new(1, HASTY, GuestSpec::default());
+        let metrics = Arc::new(Metrics::new());
+        scene.world.observer = metrics.clone();
+        scene.world.kube_observer = metrics.clone();
+        scene.world.pve_meter = Some(metrics.clone());
+        scene.live(None, 0, visit(), Duration::from_mins(6)).await;
+        scene.nothing_is_left();
+        metrics.plain_text(None)
+    });
+    let value = |series: &str| {
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("{series} ")));
+        line.map_or(0.0, |value| value.parse::<f64>().expect("a number"))
+    };
+    let made = value("cluster_autoscaler_scaled_up_nodes_total");
+    assert!(made >= 1.0, "{text}");
+    assert!(
+        value("pve_autoscaler_pve_calls_total{call=\"clone\",outcome=\"done\"}") >= made,
+        "calls to PVE are counted: {text}"
+    );
+    let failures = text.lines().filter(|line| {
+        let fails = ["not_sent", "refused", "refused_by_broker", "unknown"];
+        let ends_so = |end: &&str| line.contains(&format!("outcome=\"{end}\""));
+        let calls = line.contains("_calls_total{") && fails.iter().any(ends_so);
+        (calls || line.starts_with("cluster_autoscaler_errors_total{")) && !line.ends_with(" 0")
+    });
+    let failures: Vec<&str> = failures.collect();
+    assert!(failures.is_empty(), "{failures:#?}");
+    // Each token is deleted once, right after the join, and not again with its machine.
+    let token = |verb: &str, end: &str| {
+        let labels = format!("verb=\"{verb}\",kind=\"secrets\",outcome=\"{end}\"");
+        value(&format!("pve_autoscaler_kube_calls_total{{{labels}}}"))
+    };
+    let (created, deleted) = (token("create", "done"), token("delete", "done"));
+    assert!(created >= made && (created - deleted).abs() < 0.5, "{text}");
+    assert!(token("delete", "absent") < 0.5, "{text}");
 }
 
 #[test]

@@ -27,6 +27,7 @@ mod mail;
 mod mends;
 mod network;
 mod new_vms;
+mod posts;
 mod probe;
 mod probes;
 mod provider;

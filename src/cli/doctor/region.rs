@@ -331,7 +331,7 @@ hosts = ["pve1", "pve2"]
                 "ok: pool small: host pve1",
                 "ok: pool small: host pve2",
                 "ok: pool small: a host is large enough for instance type s",
-                "ok: template debian: VM 8000 on host pve1",
+                "ok: template debian: VM 8000 on host pve1; whether its machines boot and could join, `pve-autoscaler template try debian` tries",
                 "ok: template debian: storage fast",
                 "ok: pool small: pve1, pve2 can clone its template, and storages have room for a machine of each type",
                 "ok: region default: VMIDs 9000 to 9019: 0 machines of ours",

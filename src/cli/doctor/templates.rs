@@ -97,7 +97,10 @@ pub(super) fn judge(
             judge_cloning(seen, (name, template), (*vmid, guest), config, findings);
         }
         if findings.0.len() == before {
-            findings.fine(format!("template {name}: VM {vmid} on host {}", guest.host));
+            findings.fine(format!(
+                "template {name}: VM {vmid} on host {}; whether its machines boot and could join, `pve-autoscaler template try {name}` tries",
+                guest.host
+            ));
         }
     }
     if let Some(storage) = &template.storage {

@@ -3,14 +3,15 @@
 
 use std::ffi::CString;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use nix::unistd::{self, Uid, User};
+use nix::unistd::{self, User};
 
-use super::Here;
 use super::finding::Findings;
-use crate::config::notification::{NotificationChannel, Url};
+use super::{Here, posts};
+use crate::config::paths;
 use crate::config::settings::Channel;
+use crate::kubernetes::connect;
 
 /// The user that the package's unit names.
 pub(in crate::cli) const DAEMON: &str = "pve-autoscaler";
@@ -64,7 +65,7 @@ fn become_user(user: &User) -> nix::Result<()> {
     unistd::setuid(user.uid)
 }
 
-/// Looks whether the files that the configuration names can be read, and whether the service can see them at all.
+/// Looks whether the files that the configuration names can be read, and whether the service can see every path that it names.
 pub(super) fn files(here: &Here, findings: &mut Findings) {
     let settings = &here.settings;
     let mut files = vec![("kubeconfig", settings.kubernetes.kubeconfig.clone())];
@@ -79,29 +80,57 @@ pub(super) fn files(here: &Here, findings: &mut Findings) {
             files.extend(ca_file.clone().map(|file| ("ca_file", file)));
         }
     }
-    if let Some(telemetry) = &settings.telemetry {
-        let headers = telemetry.headers_file.clone();
-        files.extend(headers.map(|file| ("headers_file", file)));
-        let authorities = telemetry.ca_file.clone();
-        files.extend(authorities.map(|file| ("ca_file", file)));
-    }
-    for notification in settings.notifications.values() {
-        match &notification.way {
-            NotificationChannel::Webhook(webhook) => {
-                if let Url::File(file) = &webhook.url {
-                    files.push(("url_file", file.clone()));
-                }
-                let headers = webhook.headers_file.clone();
-                files.extend(headers.map(|file| ("headers_file", file)));
-                let authorities = webhook.ca_file.clone();
-                files.extend(authorities.map(|file| ("ca_file", file)));
-            }
-            NotificationChannel::Mail(_) => {}
-        }
-    }
-    let daemon = User::from_name(DAEMON).ok().flatten().map(|user| user.uid);
     for (key, path) in files {
-        file(key, &path, daemon, findings);
+        file(key, &path, findings);
+    }
+    posts::look(settings, findings);
+    let daemon = User::from_name(DAEMON).ok().flatten().map(|user| user.uid);
+    // Another user's service may have another unit.
+    if daemon == Some(unistd::geteuid()) {
+        judge_hidden(&named(here), findings);
+    }
+}
+
+/// Every path that the file and its kubeconfig name, by its key.
+fn named(here: &Here) -> Vec<(String, PathBuf)> {
+    let kubernetes = &here.settings.kubernetes;
+    let mut named = paths::named(&here.settings.text);
+    let of_kubeconfig = connect::named_files(&kubernetes.kubeconfig, kubernetes.context.as_deref());
+    let of_kubeconfig = of_kubeconfig.into_iter();
+    named.extend(of_kubeconfig.map(|(key, path)| (format!("{key} of the kubeconfig"), path)));
+    named
+}
+
+/// The directory in which the unit hides a path from the daemon, if it does: the path itself, or what a link leads to.
+fn hidden_in(path: &Path) -> Option<&'static str> {
+    let real = std::fs::canonicalize(path).ok();
+    let inside = |hidden: &&str| {
+        path.starts_with(hidden) || real.as_ref().is_some_and(|real| real.starts_with(hidden))
+    };
+    HIDDEN.into_iter().find(inside)
+}
+
+/// Says which paths the daemon does not see, whoever may read them.
+fn judge_hidden(named: &[(String, PathBuf)], findings: &mut Findings) {
+    let before = findings.0.len();
+    for (key, path) in named {
+        let Some(hidden) = hidden_in(path) else {
+            continue;
+        };
+        let place = if key.ends_with("socket") {
+            "/run/pve-autoscaler"
+        } else {
+            "/etc/pve-autoscaler"
+        };
+        findings
+            .wrong(format!(
+                "file: {key} {} is hidden from the service, as all of {hidden}",
+                path.display()
+            ))
+            .mend(format!("move it below {place}, and name that in the file"));
+    }
+    if findings.0.len() == before {
+        findings.fine("file: no path that it names is hidden from the service");
     }
 }
 
@@ -119,7 +148,7 @@ fn judge_mode(key: &str, shown: &str, mode: u32, findings: &mut Findings) {
     }
 }
 
-fn file(key: &str, path: &Path, daemon: Option<Uid>, findings: &mut Findings) {
+fn file(key: &str, path: &Path, findings: &mut Findings) {
     let shown = path.display();
     if let Err(error) = std::fs::File::open(path) {
         let hint = match error.kind() {
@@ -143,15 +172,7 @@ fn file(key: &str, path: &Path, daemon: Option<Uid>, findings: &mut Findings) {
     {
         judge_mode(key, &shown.to_string(), metadata.mode(), findings);
     }
-    let hidden = HIDDEN.iter().find(|hidden| path.starts_with(hidden));
-    match hidden.filter(|_| daemon == Some(unistd::geteuid())) {
-        Some(hidden) => findings
-            .wrong(format!(
-                "file: {key} {shown} is hidden from the service, as all of {hidden}"
-            ))
-            .mend("move it below /etc/pve-autoscaler"),
-        None => findings.fine(format!("file: {key} {shown} can be read")),
-    }
+    findings.fine(format!("file: {key} {shown} can be read"));
 }
 
 #[cfg(test)]
@@ -176,5 +197,103 @@ mod tests {
             "{open}"
         );
         assert!(said(0o100_602).contains("open to everybody"));
+    }
+
+    /// What is said of a path.
+    fn said_hidden(key: &str, path: &Path) -> String {
+        let mut findings = Findings::default();
+        judge_hidden(&[(key.to_owned(), path.to_owned())], &mut findings);
+        let said = findings.0.first();
+        said.map(ToString::to_string).unwrap_or_default()
+    }
+
+    #[test]
+    fn what_the_unit_hides_is_wrong_wherever_it_is_named() {
+        for (key, path, place) in [
+            ("web.tls_key", "/root/key.pem", "/etc/pve-autoscaler"),
+            (
+                "pool.a.join.secret_file",
+                "/root/secret",
+                "/etc/pve-autoscaler",
+            ),
+            (
+                "template.a.cloud_init.user_data_file",
+                "/tmp/user",
+                "/etc/pve-autoscaler",
+            ),
+            (
+                "broker.socket",
+                "/run/user/0/broker.sock",
+                "/run/pve-autoscaler",
+            ),
+        ] {
+            let said = said_hidden(key, Path::new(path));
+            let begin = format!("WRONG: file: {key} {path} is hidden from the service");
+            assert!(said.starts_with(&begin), "{said}");
+            assert!(said.contains(&format!("move it below {place}")), "{said}");
+        }
+        for path in [
+            "/etc/pve-autoscaler/key.pem",
+            "/homework/key.pem",
+            "/run/x.sock",
+        ] {
+            let said = said_hidden("web.tls_key", Path::new(path));
+            assert!(said.starts_with("ok: "), "{said}");
+        }
+    }
+
+    /// The path itself is none of those that are hidden.
+    #[test]
+    fn a_link_into_what_is_hidden_is_followed() {
+        let hidden = tempfile::tempdir_in("/tmp").expect("a folder");
+        let path = hidden.path().strip_prefix("/").expect("a whole path");
+        let link = Path::new("/proc/self/root").join(path);
+        assert_eq!(hidden_in(&link), Some("/tmp"));
+    }
+
+    /// What is said of hidden directories is what the unit says.
+    #[test]
+    fn the_unit_hides_these_directories_and_no_others() {
+        let unit = include_str!("../../../systemd/pve-autoscaler.service");
+        for line in ["ProtectHome=yes", "PrivateTmp=yes"] {
+            assert!(unit.lines().any(|found| found == line), "{line}");
+        }
+        for word in [
+            "InaccessiblePaths",
+            "TemporaryFileSystem",
+            "RootDirectory",
+            "RootImage",
+        ] {
+            assert!(!unit.contains(word), "{word}");
+        }
+    }
+
+    /// Paths of the file and of its kubeconfig are looked at, those for cloud-init and of pools too.
+    #[test]
+    fn all_paths_of_the_file_are_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let kubeconfig = folder.path().join("kubeconfig");
+        let text = "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+            contexts: [{name: c, context: {cluster: k, user: u}}]\n\
+            clusters: [{name: k, cluster: {server: 'https://10.0.0.1:6443', certificate-authority: /root/ca.crt}}]\n\
+            users: [{name: u, user: {tokenFile: /root/token}}]\n";
+        std::fs::write(&kubeconfig, text).expect("written");
+        let mut here = Here::of_test(folder.path());
+        let file = format!(
+            "version = 1\n[kubernetes]\nkubeconfig = \"{}\"\n[web]\nusers_file = \"/root/users\"\n",
+            kubeconfig.display()
+        );
+        let settings = crate::config::parse(&file, "test");
+        here.settings = std::sync::Arc::new(settings.unwrap_or_else(|errors| panic!("{errors}")));
+        let keys: Vec<String> = named(&here).into_iter().map(|(key, _)| key).collect();
+        assert_eq!(
+            keys,
+            [
+                "kubernetes.kubeconfig",
+                "web.users_file",
+                "certificate-authority of the kubeconfig",
+                "tokenFile of the kubeconfig"
+            ]
+        );
     }
 }

@@ -305,6 +305,9 @@ async fn token(work: &Work, pool: &PoolSettings) -> Result<BootstrapToken, Stop>
         expires: work.tools.clock.now() + life,
         description: format!("join of machine {} by pve-autoscaler", work.machine),
     };
+    if work.entry()?.has_token != Some(true) {
+        work.record(|entry| entry.has_token = Some(true))?;
+    }
     // One left by an attempt that a crash cut short has a secret that nobody knows any more.
     work.patiently_kube("creating the bootstrap token", || {
         kube.replace_token(&token)

@@ -521,15 +521,22 @@ fn annotations(work: &Work, uuid: &str) -> Result<Labels, Stop> {
     Ok(annotations)
 }
 
-/// Deletes the machine's bootstrap token, as far as that is possible in short time.
+/// Deletes the machine's bootstrap token, if one may be there, as far as that is possible in short time.
 pub(super) async fn drop_token(work: &Work) {
     let kube = &work.tools.kube;
     let id = work.mark.token.as_str();
-    if id.is_empty() {
+    if id.is_empty()
+        || work
+            .entry()
+            .is_ok_and(|entry| entry.has_token == Some(false))
+    {
         return;
     }
     let deletion = work.patiently_kube("deleting the bootstrap token", || kube.delete_token(id));
-    if !matches!(timeout(TOKEN_PATIENCE, deletion).await, Ok(Ok(()))) {
+    if matches!(timeout(TOKEN_PATIENCE, deletion).await, Ok(Ok(()))) {
+        // Where that cannot be written down, it is deleted once more.
+        drop(work.record(|entry| entry.has_token = Some(false)));
+    } else {
         tracing::warn!(machine = %work.machine, token = id, "the bootstrap token could not be deleted; it expires by itself");
     }
 }

@@ -155,7 +155,9 @@ fn request(lease: &LeaseName, verb: &'static str) -> KubeRequest {
     } else {
         format!("{base}/{}", encode(name))
     };
+    // There may be none yet, and another may write it first.
     KubeRequest::new(verb, "leases", format!("{namespace}/{name}"), path)
+        .expect_refusals(&[404, 409])
 }
 
 struct Contender {

@@ -113,6 +113,7 @@ impl DemoPage {
         let metrics = Arc::new(Metrics::new());
         world.observer = metrics.clone();
         world.kube_observer = metrics.clone();
+        world.pve_meter = Some(metrics.clone());
         let health = watch::Sender::new(Health::starting(Instant::now()));
         let turns = world.turns.subscribe();
         let seen = turns.clone();

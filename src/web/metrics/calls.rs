@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::Metrics;
 use crate::kubernetes::{CallObserver, CallOutcome};
+use crate::pve::FailureCause;
 use crate::pve::transport::{CallEffect, CallError, HttpMethod, PveRequest, Transport};
 
 /// A transport whose calls are counted.
@@ -51,21 +52,26 @@ fn method(method: HttpMethod) -> &'static str {
 /// The methods of PVE's calls, as labels.
 const METHODS: [&str; 4] = ["get", "post", "put", "delete"];
 
-/// How a PVE call may end.
-const PVE_OUTCOMES: [&str; 5] = [
-    "done",
-    "not_sent",
-    "refused",
-    "refused_by_broker",
-    "unknown",
-];
-/// How a Kubernetes call may end.
-const KUBE_OUTCOMES: [&str; 4] = ["done", "not_sent", "refused", "unknown"];
+/// The ends of a call that are counted from zero. Each other end is a series from the first call on that ends so: all of them would be five
+/// hundred series, of which hardly one is ever counted up.
+const KNOWN_OUTCOMES: [&str; 2] = ["done", "refused"];
+
+/// Whether a call failed as may be: what it asks for is not there, or not yet. Every guest boots for a while before its agent answers, and
+/// VMs and tasks go while they are read.
+fn is_absent(call: &str, method: &str, error: &CallError) -> bool {
+    match error.cause() {
+        FailureCause::AgentNotRunning | FailureCause::Agent(_) | FailureCause::Timeout => {
+            call == "agent_ping"
+        }
+        FailureCause::Gone | FailureCause::NoSuchTask => method == "get",
+        _ => false,
+    }
+}
 
 impl Metrics {
-    /// Every end of a PVE call is counted from zero.
+    /// A PVE call is counted from zero.
     pub(super) fn pve_call_known(&self, call: &str) {
-        for outcome in PVE_OUTCOMES {
+        for outcome in KNOWN_OUTCOMES {
             let series = vec![("call", call.to_owned()), ("outcome", outcome.to_owned())];
             drop(self.pve_calls.get_or_create(&series));
         }
@@ -87,8 +93,10 @@ impl Metrics {
         error: Option<&CallError>,
         took: Duration,
     ) {
+        let absent = error.is_some_and(|error| is_absent(call, method, error));
         let outcome = match error.map(|error| error.outcome) {
             None => "done",
+            Some(_) if absent => "absent",
             Some(CallEffect::NotSent) => "not_sent",
             Some(CallEffect::RefusedByBroker) => "refused_by_broker",
             Some(CallEffect::Refused) => "refused",
@@ -99,7 +107,7 @@ impl Metrics {
         self.pve_seconds
             .get_or_create(&vec![("method", method.to_owned())])
             .observe(took.as_secs_f64());
-        if error.is_some() {
+        if error.is_some() && !absent {
             self.error("cloudProviderError");
         }
     }
@@ -108,8 +116,8 @@ impl Metrics {
 impl CallObserver for Metrics {
     fn called(&self, verb: &'static str, kind: &'static str, outcome: CallOutcome, took: Duration) {
         let call = vec![("verb", verb.to_owned()), ("kind", kind.to_owned())];
-        // Which calls there are is told by the calls: the other ends of this one begin at zero with it.
-        for other in KUBE_OUTCOMES {
+        // Which calls there are is told by the calls: the known ends of this one begin at zero with it.
+        for other in KNOWN_OUTCOMES {
             let mut series = call.clone();
             series.push(("outcome", other.to_owned()));
             drop(self.kube_calls.get_or_create(&series));
@@ -120,7 +128,7 @@ impl CallObserver for Metrics {
         self.kube_seconds
             .get_or_create(&vec![("verb", verb.to_owned())])
             .observe(took.as_secs_f64());
-        if outcome != CallOutcome::Done {
+        if outcome.is_error() {
             self.error("apiCallError");
         }
     }

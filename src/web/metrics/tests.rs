@@ -3,12 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::Metrics;
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use super::{Metered, Metrics};
 use crate::kubernetes::{CallObserver as _, CallOutcome};
 use crate::model::region::Step;
 use crate::model::time::Span;
+use crate::pve::transport::{CallEffect, CallError, HttpMethod, PveRequest, Transport};
 use crate::web::tests::turn;
 
 /// After a turn and one of everything that is counted.
@@ -198,22 +203,97 @@ fn the_process_is_measured() {
     );
 }
 
-/// All calls together, each with every way it can end and its times, are a couple of hundred series.
+/// All calls together are a couple of hundred series, those of PVE that are not made included.
 #[test]
 fn calls_have_few_series() {
     let metrics = Metrics::new();
     for verb in [
         "get", "list", "watch", "create", "patch", "update", "delete",
     ] {
-        for kind in ["pods", "nodes", "events", "leases"] {
+        for kind in ["pods", "nodes", "events", "leases", "secrets", "configmaps"] {
             metrics.called(verb, kind, CallOutcome::Done, Duration::from_millis(3));
         }
     }
     let text = metrics.plain_text(Some(&turn()));
-    let times = text
-        .lines()
-        .filter(|line| line.contains("_call_duration_seconds"));
-    assert!(times.count() < 120, "{text}");
+    let of = |word: &str| text.lines().filter(|line| line.contains(word)).count();
+    assert!(of("_call_duration_seconds") < 120, "{text}");
+    assert!(of("_calls_total{") < 180, "{text}");
+}
+
+/// An end of a call that is not counted from zero is there once a call ended so.
+#[test]
+fn another_end_of_a_call_comes_with_the_first() {
+    let metrics = Metrics::new();
+    let lost = "pve_autoscaler_kube_calls_total{verb=\"list\",kind=\"pods\",outcome=\"unknown\"} 1";
+    let is_there = |metrics: &Metrics| metrics.plain_text(None).lines().any(|line| line == lost);
+    metrics.called("list", "pods", CallOutcome::Done, Duration::ZERO);
+    assert!(!is_there(&metrics));
+    metrics.called("list", "pods", CallOutcome::Unknown, Duration::ZERO);
+    assert!(is_there(&metrics));
+}
+
+/// A PVE that refuses everything with these words.
+#[derive(Debug)]
+struct Refusing(&'static str);
+
+impl Transport for Refusing {
+    fn call(&self, _: PveRequest) -> BoxFuture<'_, Result<Value, CallError>> {
+        let error = CallError::new(CallEffect::Refused, self.0);
+        Box::pin(async move { Err(error) })
+    }
+}
+
+/// A guest boots for a while before its agent answers, and VMs go while they are read: that is no error of the cluster. It finds a healthy
+/// daemon whose errors grow with every machine.
+#[tokio::test]
+async fn what_is_not_there_yet_is_no_error() {
+    for (call, method, words, error, outcome) in [
+        (
+            "agent_ping",
+            HttpMethod::Post,
+            "QEMU guest agent is not running",
+            false,
+            "absent",
+        ),
+        (
+            "vm_config",
+            HttpMethod::Get,
+            "Configuration file 'nodes/pve1/qemu-server/9100.conf' does not exist",
+            false,
+            "absent",
+        ),
+        (
+            "clone",
+            HttpMethod::Post,
+            "Configuration file 'nodes/pve1/qemu-server/9100.conf' does not exist",
+            true,
+            "refused",
+        ),
+        (
+            "agent_exec",
+            HttpMethod::Post,
+            "QEMU guest agent is not running",
+            true,
+            "refused",
+        ),
+    ] {
+        let metrics = Arc::new(Metrics::new());
+        let metered = Metered::new(Arc::new(Refusing(words)), metrics.clone());
+        let asked = PveRequest {
+            call,
+            method,
+            path: "/x".to_owned(),
+            params: Vec::new(),
+            multipart: false,
+            timeout: Duration::from_secs(1),
+        };
+        metered.call(asked).await.expect_err("it is refused");
+        let text = metrics.plain_text(None);
+        let counted = format!("pve_calls_total{{call=\"{call}\",outcome=\"{outcome}\"}} 1\n");
+        assert!(text.contains(&counted), "{counted} is not in {text}");
+        let wrong = text.contains("errors_total{type=\"cloudProviderError\"} 1\n");
+        assert_eq!(wrong, error, "{call}: {text}");
+    }
 }
 
 /// An increase is seen from what was there before: the first failure of each kind included.
