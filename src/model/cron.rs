@@ -230,12 +230,12 @@ impl Cron {
         };
         // 1 January 1970 was a Thursday.
         let weekday = self.weekdays >> (day + 4).rem_euclid(7) & 1 == 1;
-        let date = self.days >> date & 1 == 1;
-        let day = match (self.any_day, self.any_weekday) {
-            (false, false) => date || weekday,
-            _ => date && weekday,
+        let by_date = self.days >> date & 1 == 1;
+        let fits = match (self.any_day, self.any_weekday) {
+            (false, false) => by_date || weekday,
+            _ => by_date && weekday,
         };
-        day && self.months >> month & 1 == 1
+        fits && self.months >> month & 1 == 1
     }
 }
 

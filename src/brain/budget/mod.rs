@@ -280,11 +280,11 @@ fn chosen<'a>(
 ) -> BTreeMap<ShapeId, Excess> {
     let mut left_out = BTreeMap::new();
     // What is not even looked at: by the number of its parts.
-    let size = |kind: &PodKind<'a>| match kind.of.shape.left_out {
+    let parts_of = |kind: &PodKind<'a>| match kind.of.shape.left_out {
         Some(_) => 0,
         None => kind.weight.parts.saturating_add(KIND),
     };
-    let sizes: IndexVec<ShapeId, u64> = kinds.iter().map(size).collect();
+    let sizes: IndexVec<ShapeId, u64> = kinds.iter().map(parts_of).collect();
     let mut looked_at = kinds.with_each(false);
     let mut sum: u64 = 0;
     for index in fairly(kinds, &sizes) {

@@ -155,8 +155,8 @@ fn enough_memory<'a>(
         let pool = pool.and_then(|pool| pool.at(region));
         if mark.cpus.is_empty() {
             let count = pool.map_or(0, |pool| pool.page_nodes() as usize);
-            let there = !new || count <= topology.numa.len();
-            ensure(there, CheckRule::Cpus, || {
+            let enough = !new || count <= topology.numa.len();
+            ensure(enough, CheckRule::Cpus, || {
                 format!("{host} has too few NUMA nodes for huge pages from {count} of them")
             })?;
             asked.extend((0..count).filter(|_| new));

@@ -103,10 +103,10 @@ fn on_all_hosts<'t>(turn: &'t DecisionBuilder<'_>, name: &str) -> Option<&'t Bac
         .filter_map(|there| Some((there, regions.get(&there.region)?)));
     let usable = regions.flat_map(|(there, region)| {
         let hosts = region.hosts.keys();
-        let usable =
+        let has_a_copy =
             |host: &&Arc<str>| there.may_use(host) && reach::copy(region, there, host).is_ok();
         hosts
-            .filter(usable)
+            .filter(has_a_copy)
             .map(|host| pool.host_key(&there.region, host))
     });
     let mut usable = usable.collect::<Vec<_>>().into_iter();

@@ -98,10 +98,9 @@ pub fn utilization(
 ) -> Result<RequestedShare, String> {
     let turn = DecisionBuilder::begin(snapshot, policy, memory, now);
     let machine = turn.view.machine_of_node(node);
-    let of = snapshot.cluster.nodes.get(node);
-    let index = turn.view.node_index(node);
-    let (of, index) = of
-        .zip(index)
+    let named = snapshot.cluster.nodes.get(node);
+    let (named, index) = named
+        .zip(turn.view.node_index(node))
         .ok_or_else(|| format!("there is no node {node}"))?;
     let settings = machine.map_or(&policy.scale_down, |machine| {
         shrink::settings(&turn, machine)
@@ -112,7 +111,7 @@ pub fn utilization(
         now,
     };
     let instance_type = machine.and_then(|machine| machine.instance_type);
-    let share = utilization::of(of, (&turn.view, index), instance_type, counting)
+    let share = utilization::of(named, (&turn.view, index), instance_type, counting)
         .map_err(|why| why.to_string())?;
     let (used, of) = share.parts();
     Ok(RequestedShare {

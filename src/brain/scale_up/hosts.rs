@@ -283,9 +283,9 @@ impl HostCapacity {
             return Err(Full::MachinesOfPool(has));
         }
         if let Some(most) = demand.most_of_all {
-            let has = self.machines();
-            if has >= most {
-                return Err(Full::Machines(has));
+            let all = self.machines();
+            if all >= most {
+                return Err(Full::Machines(all));
             }
         }
         self.bears(demand)?;

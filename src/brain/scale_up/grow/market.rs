@@ -103,14 +103,16 @@ impl Market {
         tier: TierIndex,
         total: i128,
     ) -> impl Iterator<Item = (ChoiceIndex, i128)> {
-        let tier = &self.tiers[tier];
+        let Tier {
+            by_ratio, by_price, ..
+        } = &self.tiers[tier];
         let sizes = &self.sizes;
-        let small = tier.by_ratio.iter().copied();
+        let small = by_ratio.iter().copied();
         let mut small = small
             .filter(move |choice| sizes[*choice].1 <= total)
             .map(|choice| (choice, sizes[choice].1))
             .peekable();
-        let large = tier.by_price.iter().copied();
+        let large = by_price.iter().copied();
         let mut large = large
             .filter(move |choice| sizes[*choice].1 > total)
             .map(move |choice| (choice, total))
