@@ -64,6 +64,13 @@ fn a_machine_that_is_not_at_rest_is_left_alone() {
         host.online = false;
     }
     assert_eq!(kinds(&away.decide()), []);
+    let mut unknown = differing();
+    unknown.policy.pools.clear();
+    assert_eq!(
+        kinds(&unknown.decide()),
+        [],
+        "nobody says what it is to have"
+    );
     let mut paused = differing();
     paused.snapshot.paused = Some("tea".into());
     assert_eq!(kinds(&paused.decide()), []);

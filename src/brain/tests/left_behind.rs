@@ -201,6 +201,27 @@ fn a_view_that_is_not_good_begins_no_quarantine() {
     assert!(lab.turn().plan.is_empty(), "it begins now");
 }
 
+#[test]
+fn an_old_view_of_the_region_begins_no_quarantine_and_ends_none() {
+    let lost = || {
+        let lab = pool().ours("m", "p", "one");
+        lab.with(|lab| lab.snapshot.cluster.nodes.clear())
+    };
+    let old = |lab: &mut Lab| {
+        let source = lab.snapshot.sources.get_mut("pve/home").expect("there");
+        source.as_of = source.as_of - Span::minutes(4);
+    };
+    let mut unseen = lost().with(old);
+    unseen.turn();
+    assert!(unseen.memory.quarantine.is_empty());
+    let mut seen = lost();
+    seen.turn();
+    assert_eq!(seen.memory.quarantine.len(), 1);
+    let over = seen.after(Span::minutes(6));
+    assert_eq!(kinds(&over.clone().with(old).decide()), []);
+    assert_eq!(kinds(&over.decide()), remove(false));
+}
+
 /// A node that says it is of VM 9500, which is not there.
 fn orphan() -> Lab {
     pool()

@@ -213,6 +213,23 @@ fn pl_08_of_two_only_as_many_as_find_a_place() {
 }
 
 #[test]
+fn a_node_to_which_pods_move_stays_though_its_own_could_go() {
+    // The pod of n1, which is judged first, finds memory on n2 alone; that of n2 would find room on the other node.
+    let mut lab = nodes(2)
+        .node("other", 500, 300)
+        .bound("a", "n1", 300, 400)
+        .bound("b", "n2", 400, 1);
+    lab.policy.scale_down.max_parallel_drain = 10;
+    let decision = later(lab);
+    assert_eq!(removed(&decision), ["n1"]);
+    assert!(
+        why(&decision, "n2").contains("pods of other nodes will move here"),
+        "{}",
+        why(&decision, "n2")
+    );
+}
+
+#[test]
 fn empty_nodes_go_before_pods_are_moved() {
     let lab = nodes(2).bound("web", "n1", 400, 1);
     let decision = later(lab);

@@ -143,6 +143,21 @@ fn maker(decision: &Decision) -> Arc<str> {
 }
 
 #[test]
+fn a_replacement_is_made_by_no_older_view_than_a_removal() {
+    for (up, down) in [(5, 2), (2, 5)] {
+        let mut lab = dear().with(|lab| {
+            lab.policy.scale_up.max_view_age = Span::minutes(up);
+            lab.policy.scale_down.max_view_age = Span::minutes(down);
+        });
+        lab.turn();
+        let decision = lab.after(LOOK).decide();
+        maker(&decision);
+        let age = decision.plan[0].precondition.max_view_age;
+        assert_eq!(age, Span::minutes(2), "{up} {down}");
+    }
+}
+
+#[test]
 fn cn_02_a_cheaper_machine_takes_the_place_of_a_node() {
     let mut lab = dear();
     assert_eq!(lab.turn().plan, []);
