@@ -39,10 +39,7 @@ update_lists() {
 }
 if [ "$family" = apt ]; then
   apt="apt-get -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 -y"
-  # One at a time: of several it stops none when one is not there.
-  for unit in apt-daily.timer apt-daily-upgrade.timer unattended-upgrades.service; do
-    systemctl disable --now "$unit" 2>/dev/null || true
-  done
+  systemctl disable --now apt-daily.timer apt-daily-upgrade.timer unattended-upgrades.service 2>/dev/null || true
   update_lists
   # shellcheck disable=SC2086 # a list of words
   $apt install --no-install-recommends ca-certificates curl gpg qemu-guest-agent conntrack ethtool iptables socat $packages
