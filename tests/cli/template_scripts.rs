@@ -249,3 +249,73 @@ fn a_template_for_a_command_has_nothing_of_kubernetes() {
     assert!(!called.contains("kubelet"), "{called}");
     assert_eq!(root.read("asked"), "");
 }
+
+/// apt-get whose lists somebody else holds twice.
+const BUSY_APT: &str = r#"#!/bin/sh
+echo "apt-get $*" >>"$ROOT/called"
+case "$*" in
+  *update)
+    echo x >>"$ROOT/updates"
+    if [ "$(wc -l <"$ROOT/updates")" -le 2 ]; then
+      echo 'E: Could not get lock /var/lib/apt/lists/lock. It is held by process 471 (apt-get)' >&2
+      exit 100
+    fi
+    ;;
+esac
+"#;
+
+#[test]
+fn the_lists_of_packages_are_waited_for() {
+    let root = Root::new();
+    root.serve("Release.key", "a key");
+    program(&root.root.join("bin/apt-get"), BUSY_APT);
+    program(
+        &root.root.join("bin/sleep"),
+        "#!/bin/sh\necho \"slept $*\" >>\"$ROOT/called\"\n",
+    );
+    let done = root.install("kubernetes = \"1.34\"", "kubeadm");
+    assert!(done.status.success(), "{}", told(&done));
+    let called = root.read("called");
+    let slept = called.lines().filter(|line| *line == "slept 5").count();
+    assert_eq!(slept, 2, "{called}");
+    // The timers that would begin it anew are switched off before.
+    let before = called.split(" update\n").next().unwrap_or_default();
+    let off = "systemctl disable --now apt-daily.timer apt-daily-upgrade.timer unattended-upgrades.service\n";
+    assert!(before.contains(off), "{called}");
+
+    // What is wrong for good is told at once.
+    let broken =
+        "#!/bin/sh\necho 'E: The repository does not have a Release file.' >&2\nexit 100\n";
+    program(&root.root.join("bin/apt-get"), broken);
+    std::fs::write(root.root.join("called"), "").expect("written");
+    let failed = root.install("kubernetes = \"1.34\"", "kubeadm");
+    let said = told(&failed);
+    assert!(!failed.status.success(), "{said}");
+    assert!(said.contains("does not have a Release file"), "{said}");
+    assert!(!root.read("called").contains("slept"), "{said}");
+}
+
+#[test]
+fn a_distribution_with_dnf_gets_the_same() {
+    let root = Root::new();
+    let release = "ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\nPRETTY_NAME=\"Rocky Linux 10\"\n";
+    std::fs::write(root.root.join("etc/os-release"), release).expect("written");
+    for folder in ["etc/yum.repos.d", "etc/cloud/cloud.cfg.d"] {
+        std::fs::create_dir_all(root.root.join(folder)).expect("made");
+    }
+    let done = root.install("kubernetes = \"1.34.1\"", "kubeadm");
+    assert!(done.status.success(), "{}", told(&done));
+    let called = root.read("called");
+    // `--disableexcludes`, as it was called, is unknown to dnf 5.
+    let line = "dnf -y install --setopt=disable_excludes=kubernetes kubelet-1.34.1 kubeadm-1.34.1 cri-tools\n";
+    assert!(called.contains(line), "{called}");
+    let repository = root.read("etc/yum.repos.d/kubernetes.repo");
+    assert!(
+        repository.contains("baseurl=https://pkgs.k8s.io/core:/stable:/v1.34/rpm/\n"),
+        "{repository}"
+    );
+    assert!(!called.contains("apt-get"), "{called}");
+    // By name behind the 90_dpkg.cfg of Debian and Ubuntu: the last one decides.
+    let sources = root.read("etc/cloud/cloud.cfg.d/99-pve-autoscaler.cfg");
+    assert_eq!(sources, "datasource_list: [NoCloud, ConfigDrive, None]\n");
+}

@@ -170,6 +170,15 @@ impl TemplateGuest<'_> {
                     }
                     return Ok(progress.exit.unwrap_or(255));
                 }
+                "killed" if drained => {
+                    if !rest.is_empty() {
+                        line(shown(&rest));
+                    }
+                    bail!(
+                        "something ended it: the guest was out of memory (`journalctl -k` there tells), or its agent was stopped with \
+                         all that it had started"
+                    );
+                }
                 "none" => bail!("the guest knows nothing of the step any more: did it restart?"),
                 _ if Instant::now() >= end => {
                     bail!(
@@ -252,7 +261,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::process::{Command, Stdio};
 
-    use super::{Progress, START, told};
+    use super::{FOLLOW, Progress, START, told};
 
     /// apt reads its keys as a user of its own: a step's files are as a person at a terminal makes them. Its log is root's.
     #[test]
@@ -290,6 +299,43 @@ mod tests {
         };
         assert_eq!((mode("keys"), mode("keys/key")), (0o755, 0o644));
         assert_eq!((mode("build"), mode("build/install.log")), (0o700, 0o600));
+    }
+
+    #[test]
+    fn a_step_that_something_ended_is_not_waited_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        let shell = |script: &str, words: &[&str], stdin: Stdio| {
+            let script = script.replace("/run/pve-autoscaler-build", &at("build"));
+            let run = Command::new("/bin/sh")
+                .args(["-c", &script, "pve-autoscaler", "install"])
+                .args(words)
+                .stdin(stdin)
+                .output();
+            String::from_utf8_lossy(&run.expect("it runs").stdout).into_owned()
+        };
+        std::fs::write(at("step"), "echo begun\nsleep 300\n").expect("written");
+        let step = std::fs::File::open(at("step")).expect("there");
+        assert_eq!(shell(START, &[], Stdio::from(step)), "state=started\n");
+        let said = || shell(FOLLOW, &["0"], Stdio::null());
+        let tries = |wanted: &str| {
+            (0..500).any(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                said() == wanted
+            })
+        };
+        assert!(
+            tries("state=running\nsize=6\nnext=6\n---\nbegun\n"),
+            "{}",
+            said()
+        );
+        let kill = "kill -s KILL -- \"-$(cat /run/pve-autoscaler-build/$1.pid)\"";
+        shell(kill, &[], Stdio::null());
+        assert!(
+            tries("state=killed\nsize=6\nnext=6\n---\nbegun\n"),
+            "{}",
+            said()
+        );
     }
 
     #[test]

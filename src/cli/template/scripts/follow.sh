@@ -4,8 +4,13 @@ dir=/run/pve-autoscaler-build
 step=$1
 from=$2
 part=8192
+alive=yes
+if [ -s "$dir/$step.pid" ] && ! kill -0 "$(cat "$dir/$step.pid")" 2>/dev/null; then alive=no; fi
+# Looked at after its process, whose last act it is.
 if [ -s "$dir/$step.exit" ]; then
   printf 'state=exited\nexit=%s\n' "$(cat "$dir/$step.exit")"
+elif [ "$alive" = no ]; then
+  echo state=killed
 elif [ -e "$dir/$step.sh" ]; then
   echo state=running
 else

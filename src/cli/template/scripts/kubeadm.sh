@@ -1,4 +1,4 @@
-# containerd, kubelet and kubeadm. Behind prepare.sh, of which it has `family`, `apt` and `fetch`.
+# containerd, kubelet and kubeadm. Behind prepare.sh, of which it has `family`, `apt`, `update_lists` and `fetch`.
 repository=${repository:-https://pkgs.k8s.io/core:/stable:}/v$minor
 if [ -n "$proxy" ]; then
   mkdir -p /etc/systemd/system/containerd.service.d
@@ -12,7 +12,7 @@ with_apt() {
   fetch "$repository/deb/Release.key" /tmp/kubernetes.key
   gpg --batch --yes --dearmor -o /etc/apt/keyrings/kubernetes.gpg /tmp/kubernetes.key
   echo "deb [signed-by=/etc/apt/keyrings/kubernetes.gpg] $repository/deb/ /" >/etc/apt/sources.list.d/kubernetes.list
-  $apt update
+  update_lists
   exact=
   if [ -n "$patch" ]; then
     exact=$(apt-cache madison kubeadm | awk -v wanted="$patch-" 'index($3, wanted) == 1 { print $3; exit }')
@@ -34,7 +34,7 @@ with_dnf() {
   dnf -y install "$runtime"
   exact=
   if [ -n "$patch" ]; then exact="-$patch"; fi
-  dnf -y install --disableexcludes=kubernetes "kubelet$exact" "kubeadm$exact" cri-tools
+  dnf -y install --setopt=disable_excludes=kubernetes "kubelet$exact" "kubeadm$exact" cri-tools
 }
 with_$family
 

@@ -25,12 +25,24 @@ swapoff -a || true
 sed -i -E '/^[^#].*[[:space:]]swap[[:space:]]/s/^/#/' /etc/fstab
 
 fetch() { curl -fsSL --retry 3 -o "$2" "$1" || { echo "cannot get $1" >&2; return 1; }; }
+# apt waits for dpkg's lock by itself, and not for that of its lists, which a first boot's apt-daily holds.
+update_lists() {
+  tries=0
+  until $apt update 2>/tmp/apt.said; do
+    cat /tmp/apt.said >&2
+    tries=$((tries + 1))
+    if [ "$tries" -ge 60 ] || ! grep -q 'lists/lock' /tmp/apt.said; then return 1; fi
+    sleep 5
+  done
+  cat /tmp/apt.said >&2
+  rm -f /tmp/apt.said
+}
 if [ "$family" = apt ]; then
   apt="apt-get -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 -y"
-  $apt update
+  systemctl disable --now apt-daily.timer apt-daily-upgrade.timer unattended-upgrades.service 2>/dev/null || true
+  update_lists
   # shellcheck disable=SC2086 # a list of words
   $apt install --no-install-recommends ca-certificates curl gpg qemu-guest-agent conntrack ethtool iptables socat $packages
-  systemctl disable --now apt-daily.timer apt-daily-upgrade.timer unattended-upgrades.service 2>/dev/null || true
   if [ -d /etc/default/grub.d ]; then
     echo GRUB_TIMEOUT=0 >/etc/default/grub.d/90-pve-autoscaler.cfg
     update-grub || true
@@ -44,7 +56,8 @@ else
   fi
 fi
 systemctl enable qemu-guest-agent || true
-# PVE gives cloud-init's data on a drive: looking for clouds costs every boot seconds.
+# PVE gives cloud-init's data on a drive: looking for clouds costs every boot seconds. The last file by name decides, and Debian's and
+# Ubuntu's 90_dpkg.cfg names all clouds.
 if [ -d /etc/cloud/cloud.cfg.d ]; then
-  echo 'datasource_list: [NoCloud, ConfigDrive, None]' >/etc/cloud/cloud.cfg.d/90-pve-autoscaler.cfg
+  echo 'datasource_list: [NoCloud, ConfigDrive, None]' >/etc/cloud/cloud.cfg.d/99-pve-autoscaler.cfg
 fi
