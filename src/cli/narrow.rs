@@ -120,6 +120,7 @@ mod tests {
             region: "default".into(),
             host: "pve1".into(),
             cpus: crate::model::cpus::CpuSet::new(),
+            addresses: crate::model::network::NicAddresses::new(),
             vmid: 9001,
             node: None,
             step: None,

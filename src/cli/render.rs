@@ -10,7 +10,7 @@ use super::table::table;
 use super::verdicts::{WhyRow, held_rows, nodes, once, pods};
 use crate::controller::wording::act;
 pub(super) use crate::controller::wording::{
-    node_verdict, one_line, pod_verdict, preempted, when, whole_seconds,
+    add_addresses, node_verdict, one_line, pod_verdict, preempted, when, whole_seconds,
 };
 use crate::model::action::Action;
 use crate::model::cpus::CpuSet;

@@ -110,21 +110,22 @@ fn held(text: &mut String, status: &DaemonStatus, now: Time) {
     render::held(text, &holds.collect::<Vec<_>>(), now);
 }
 
-/// `wide`: the region of each, even where there is one alone.
+/// `wide`: the region of each, even where there is one alone, and the addresses of each.
 fn machines(text: &mut String, status: &DaemonStatus, wide: bool, now: Time) {
     let named = wide || several_regions(status);
     let rows = status
         .machines
         .iter()
         .map(|(name, machine)| {
+            let region = Some(&*machine.region).filter(|_| named);
+            let mut place = render::place(&machine.host, region, &machine.cpus);
+            if wide {
+                place = render::add_addresses(place, &machine.addresses);
+            }
             vec![
                 name.to_string(),
                 machine.instance_type.clone(),
-                render::place(
-                    &machine.host,
-                    Some(&*machine.region).filter(|_| named),
-                    &machine.cpus,
-                ),
+                place,
                 machine.vmid.to_string(),
                 machine.node.as_ref().map_or("-", |_| "yes").to_owned(),
                 step(machine, now),
@@ -261,6 +262,7 @@ mod tests {
     use crate::controller::status::PendingCounts;
     use crate::controller::trouble::Trouble;
     use crate::model::cpus::CpuSet;
+    use crate::model::network::NicAddresses;
     use crate::model::reasons::{Held, Hindrance};
     use crate::model::region::{Failure, Step};
     use crate::model::report::{Hold, PoolState, Scope};
@@ -275,6 +277,7 @@ mod tests {
             instance_type: "s2".into(),
             host: "pve1".into(),
             cpus: CpuSet::new(),
+            addresses: NicAddresses::new(),
             vmid,
             node: node.then(|| Arc::from("node")),
             step: Some((step, NOW - ago)),
@@ -370,6 +373,30 @@ mod tests {
             ..DaemonStatus::default()
         };
         insta::assert_snapshot!(text(&status, false, COLUMNS, NOW));
+    }
+
+    /// Addresses of two families would make every line long; `-o wide` has them, and so has JSON.
+    #[test]
+    fn a_machines_addresses_stand_in_what_is_wide() {
+        let mut one = machine(9000, true, Step::Done, Span::minutes(9));
+        let addresses = ["192.0.2.50", "2001:db8::50"].map(|ip| ip.parse().expect("an address"));
+        one.addresses = [(0, addresses.to_vec())].into();
+        let status = DaemonStatus {
+            configured: true,
+            at: Some(NOW),
+            machines: BTreeMap::from([(Arc::from("small-a"), one)]),
+            ..DaemonStatus::default()
+        };
+        let wide = text(&status, true, COLUMNS, NOW);
+        let wanted = "pve1 in default, 192.0.2.50, 2001:db8::50  9000";
+        assert!(wide.contains(wanted), "{wide}");
+        let narrow = text(&status, false, COLUMNS, NOW);
+        assert!(narrow.contains("pve1  9000"), "{narrow}");
+        let json = serde_json::to_value(&status).expect("JSON");
+        let told = &json["machines"]["small-a"]["addresses"];
+        assert_eq!(told["0"][1], "2001:db8::50", "{json}");
+        let read: DaemonStatus = serde_json::from_value(json).expect("it reads its own form");
+        assert_eq!(read, status);
     }
 
     /// A kubeconfig that is not there hinders fourteen views, the lease and the cluster's id: the fault is named once.

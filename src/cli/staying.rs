@@ -183,6 +183,7 @@ mod tests {
             instance_type: "small".to_owned(),
             host: "pve1".into(),
             cpus: crate::model::cpus::CpuSet::new(),
+            addresses: BTreeMap::new(),
             vmid: 9101,
             node: Some("workers-a".into()),
             step: None,

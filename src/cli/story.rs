@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 
 use super::causes::Causes;
 use super::render::{
-    held, node_verdict, one_line, place, pod_verdict, preempted, section, when, whole_seconds,
+    add_addresses, held, node_verdict, one_line, place, pod_verdict, preempted, section, when,
+    whole_seconds,
 };
 use crate::model::change::Change;
 use crate::model::reasons::{Misfit, Reasons};
@@ -124,6 +125,13 @@ fn work(text: &mut String, machine: &MachineFacts, now: Time) {
     }
 }
 
+/// Where a machine is, with what it has for itself. `named`: with its region.
+fn tell_place(machine: &MachineFacts, named: bool) -> String {
+    let region = Some(&*machine.region).filter(|_| named);
+    let place = place(&machine.host, region, &machine.cpus);
+    add_addresses(place, &machine.addresses)
+}
+
 /// What is said of a node. `wide`: each cause in full in every row that it is the cause of.
 pub(super) fn node(story: &NodeStory, wide: bool, now: Time) -> String {
     let mut causes = Causes::new(wide);
@@ -137,11 +145,7 @@ pub(super) fn node(story: &NodeStory, wide: bool, now: Time) -> String {
                 machine.pool,
                 machine.instance_type,
                 machine.vmid,
-                place(
-                    &machine.host,
-                    Some(&*machine.region).filter(|_| wide || story.regions > 1),
-                    &machine.cpus
-                ),
+                tell_place(machine, wide || story.regions > 1),
                 one_line(&machine.standing)
             );
             work(&mut text, machine, now);
@@ -345,6 +349,7 @@ mod tests {
     use crate::model::cpus::CpuSet;
     use crate::model::host_choice::{HostChoice, HostDecision, HostStanding};
     use crate::model::hosts::HostStrategy;
+    use crate::model::network::NicAddresses;
     use crate::model::reasons::{
         Blocked, FateReason, Held, HostRefused, Kept, Misfit, Refusals, Refused, Unremovable,
     };
@@ -546,6 +551,7 @@ mod tests {
                 region: "east".into(),
                 host: "pve1".into(),
                 cpus: CpuSet::new(),
+                addresses: NicAddresses::new(),
                 vmid: 9001,
                 standing: "up".into(),
                 made: Some(HostDecision::new(
@@ -623,5 +629,14 @@ mod tests {
         }
         let line = first(&story, false);
         assert!(line.contains("on pve1 in east, CPUs 2-5;"), "{line}");
+        // Of several cards the first one's stand first.
+        let ip = |text: &str| text.parse().expect("an address");
+        if let Some(machine) = &mut story.machine {
+            let pair = vec![ip("192.0.2.50"), ip("2001:db8::50")];
+            machine.addresses = [(1, vec![ip("203.0.113.7")]), (0, pair)].into();
+        }
+        let line = first(&story, false);
+        let wanted = ", CPUs 2-5, 192.0.2.50, 2001:db8::50, 203.0.113.7; up";
+        assert!(line.ends_with(wanted), "{line}");
     }
 }

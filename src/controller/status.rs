@@ -15,7 +15,7 @@ use crate::model::cpus::CpuSet;
 use crate::model::drift::Drift;
 use crate::model::foreign::ForeignText;
 use crate::model::in_place::Difference;
-use crate::model::network::Family;
+use crate::model::network::{Family, NicAddresses};
 use crate::model::region::{Busy, Failure, Machine, Step, Vm};
 use crate::model::report::{Hold, HostState, NetworkState, PodVerdict, PoolState};
 use crate::model::snapshot::{Snapshot, SourceState};
@@ -94,6 +94,9 @@ pub struct MachineStatus {
     /// The CPUs of its host that it has for itself; absent where it runs on any.
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     pub cpus: CpuSet,
+    /// The addresses of ours that it has, by the number of the network card; absent where it has none.
+    #[serde(default, skip_serializing_if = "NicAddresses::is_empty")]
+    pub addresses: NicAddresses,
     /// Its VMID.
     pub vmid: u32,
     /// Its node.
@@ -366,6 +369,7 @@ fn machine_status(
         region: machine.region.clone(),
         host: machine.host.clone(),
         cpus: machine.mark.cpus.clone(),
+        addresses: machine.mark.addresses.clone(),
         vmid: machine.mark.vmid,
         node: machine.node.clone(),
         step: machine.step,

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use crate::model::action::{Action, CreateSpec, Kind, Reason};
 use crate::model::cluster::PodKey;
 use crate::model::foreign::{self, ForeignText};
+use crate::model::network::NicAddresses;
 use crate::model::reasons::Reasons;
 use crate::model::report::{NodeVerdict, PodVerdict};
 use crate::model::time::{Span, Time};
@@ -18,8 +19,13 @@ fn creation(spec: &CreateSpec, place: &str) -> String {
     if !mark.cpus.is_empty() {
         let _ = write!(made, ", CPUs {}", mark.cpus);
     }
-    let addresses = mark.addresses.values().flatten();
-    addresses.fold(made, |text, address| format!("{text}, {address}"))
+    add_addresses(made, &mark.addresses)
+}
+
+/// Where a machine is, and behind it the addresses that it has of ours.
+pub fn add_addresses(place: String, addresses: &NicAddresses) -> String {
+    let addresses = addresses.values().flatten();
+    addresses.fold(place, |text, address| format!("{text}, {address}"))
 }
 
 /// What an action does: a verb, and with what.

@@ -14,6 +14,7 @@ use super::cluster::{Phase, PodKey};
 use super::cpus::CpuSet;
 use super::foreign::ForeignText;
 use super::host_choice::HostDecision;
+use super::network::NicAddresses;
 use super::reasons::{FateReason, Misfit, Refusals, Unremovable, told};
 use super::region::{Failure, Step};
 use super::report::{Hold, NodeVerdict, PodVerdict};
@@ -197,6 +198,9 @@ pub struct MachineFacts {
     /// The CPUs of its host that it has for itself; absent where it runs on any.
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     pub cpus: CpuSet,
+    /// The addresses of ours that it has, by the number of the network card; absent where it has none.
+    #[serde(default, skip_serializing_if = "NicAddresses::is_empty")]
+    pub addresses: NicAddresses,
     /// The VMID.
     pub vmid: u32,
     /// How it stands, in words.

@@ -2,13 +2,13 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use nix::unistd::{User, geteuid};
 use pve_autoscaler::sim::pve::{AclSpec, PveSpec, StorageKind};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::simulators::{Process, Simulators};
 use super::{program, text};
@@ -573,21 +573,60 @@ pub(crate) fn kubeconfig(simulators: &Simulators) -> Output {
         .expect("it runs")
 }
 
-/// The real daemon asks the real kernel: all addresses of the loopback network are this host's own, so that no machine is made, and
-/// `status` says of each who has it.
-#[test]
-fn addresses_that_answer_on_the_wire_are_given_to_nobody() {
-    let simulators = Simulators::start(&PveSpec::default());
-    let made = kubeconfig(&simulators);
+/// The daemon of a configuration whose pool has its addresses of the network `lan` and a machine at least, and its control socket.
+fn start_networked_daemon(simulators: &Simulators, network: &str) -> (Process, PathBuf) {
+    let made = kubeconfig(simulators);
     assert_eq!(made.status.code(), Some(0), "{}", text(&made.stderr));
     let config = simulators.config(&simulators.path("kubeconfig"), TEMPLATE, "9100-9120");
     let file = std::fs::read_to_string(&config).expect("it is there");
     let wanted = file.replace("max = 2\n", "min = 1\nmax = 2\nnetwork = \"lan\"\n");
     assert_ne!(wanted, file);
-    let network = "[network.lan]\nsubnet = \"127.0.0.0/24\"\nranges = [\"127.0.0.50-127.0.0.51\"]\nask_on_wire = true\n";
-    std::fs::write(&config, wanted + network).expect("written");
+    std::fs::write(&config, format!("{wanted}[network.lan]\n{network}")).expect("written");
     let socket = simulators.path("control.sock");
-    let _daemon = start_daemon(&simulators, &config, &socket);
+    (start_daemon(simulators, &config, &socket), socket)
+}
+
+/// Whoever looks for the machine behind an address finds it, from its clone on, in both that are asked, as text and as JSON.
+#[test]
+fn status_and_explain_name_a_machines_addresses() {
+    let simulators = Simulators::start(&PveSpec::default());
+    let network = "subnet = \"192.0.2.0/24\"\nranges = [\"192.0.2.50-192.0.2.51\"]\n\
+                   subnet6 = \"2001:db8::/64\"\nranges6 = [\"2001:db8::50-2001:db8::5f\"]\n";
+    let (_daemon, socket) = start_networked_daemon(&simulators, network);
+    let machines = |status: &Value| status["machines"].as_object().cloned().unwrap_or_default();
+    let status = asked(&socket, "status", |status| !machines(status).is_empty());
+    let (machine, facts) = machines(&status).into_iter().next().expect("one");
+    let addresses = json!({"0": ["192.0.2.50", "2001:db8::50"]});
+    assert_eq!(facts["addresses"], addresses, "{status}");
+    let said = |arguments: &[&str]| {
+        let mut command = program();
+        let command = command.args(arguments).arg("--socket").arg(&socket);
+        let output = command.output().expect("it runs");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let story = said(&["explain", "node", &machine, "-o", "json"]);
+    let story: Value = serde_json::from_str(&story).expect("JSON");
+    assert_eq!(story["machine"]["addresses"], addresses, "{story}");
+    for (arguments, place) in [
+        (&["status", "-o", "wide"][..], " in default"),
+        (&["explain", "node", &*machine][..], ""),
+    ] {
+        let said = said(arguments);
+        let host = facts["host"].as_str().expect("a name");
+        let wanted = format!(" {host}{place}, 192.0.2.50, 2001:db8::50");
+        assert!(said.contains(&wanted), "{wanted:?} is not in {said}");
+    }
+}
+
+/// The real daemon asks the real kernel: all addresses of the loopback network are this host's own, so that no machine is made, and
+/// `status` says of each who has it.
+#[test]
+fn addresses_that_answer_on_the_wire_are_given_to_nobody() {
+    let simulators = Simulators::start(&PveSpec::default());
+    let network =
+        "subnet = \"127.0.0.0/24\"\nranges = [\"127.0.0.50-127.0.0.51\"]\nask_on_wire = true\n";
+    let (_daemon, socket) = start_networked_daemon(&simulators, network);
     let found = |status: &Value| status["networks"]["lan"]["v4"]["on_wire"].clone();
     let status = asked(&socket, "status", |status| {
         found(status)

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use pve_autoscaler::controller::status::DaemonStatus;
 use pve_autoscaler::model::network::Family;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::faults::{CallCounter, Kill, KillMoment};
@@ -122,6 +123,17 @@ fn each_machine_has_an_address_and_a_full_range_is_a_reason() {
             "{why}"
         );
         assert_eq!(told(&scene).last(), Some(&wanted(53, 0x53)));
+        let turn = scene.world.turns.borrow().clone().expect("a turn");
+        let shown = DaemonStatus::of(&turn).machines;
+        assert_eq!(shown.len(), 4);
+        for machine in shown.values() {
+            let [four, six] = &machine.addresses[&0][..] else {
+                panic!("{machine:?}");
+            };
+            let wanted = format!("ip={four}/24,gw=192.0.2.1,ip6={six}/64");
+            let vm = scene.world.pve.vm(machine.vmid).expect("there");
+            assert_eq!(vm.config["ipconfig0"], wanted, "what status shows it has");
+        }
         let server = |vm: &str| scene.world.pve.vm(9100).expect("there").config[vm].clone();
         assert_eq!(server("nameserver"), "192.0.2.2");
         assert_eq!(scene.findings(), Vec::<String>::new());

@@ -80,6 +80,7 @@ fn facts(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> MachineFacts 
         region: machine.seen.region.clone(),
         host: machine.seen.host.clone(),
         cpus: mark.cpus.clone(),
+        addresses: mark.addresses.clone(),
         vmid: mark.vmid,
         standing,
         made: None,
