@@ -132,8 +132,8 @@ impl<'a> MachineView<'a> {
     pub(crate) fn runs(&self) -> bool {
         let listed = self
             .region
-            .and_then(|region| region.vms.get(&self.machine.mark.vmid));
-        let seen = self.machine.vm.as_ref().is_some_and(|vm| vm.running);
+            .and_then(|region| region.vms.get(&self.seen.mark.vmid));
+        let seen = self.seen.vm.as_ref().is_some_and(|vm| vm.running);
         seen || listed.is_some_and(|vm| vm.running)
     }
 

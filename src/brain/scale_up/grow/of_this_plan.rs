@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::pending::PendingGroups;
 use super::planner::Planner;
-use crate::index::{GroupIndex, NodeIndex};
+use crate::index::{GroupIndex, NodeIndex, ShapeId};
 use crate::simulation::company::Rules;
 use model::cluster::PodKey;
 use model::reasons::{Misfit, Reasons, Refusals, Refused};
@@ -128,7 +128,7 @@ impl Search<'_, '_, '_> {
     }
 
     /// The first pod on a planned machine that something is so of, given its shape and its simulated node, and that node.
-    fn find_planned(&self, is: impl Fn(usize, NodeIndex) -> bool) -> Option<(PodKey, NodeIndex)> {
+    fn find_planned(&self, is: impl Fn(ShapeId, NodeIndex) -> bool) -> Option<(PodKey, NodeIndex)> {
         self.planner.planned.machines.iter().find_map(|machine| {
             let mut all = machine.assigned.iter().take_while(|_| self.may_look());
             let assigned = all.find(|assigned| {

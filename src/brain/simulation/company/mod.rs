@@ -364,7 +364,11 @@ impl<'a> Company<'a> {
     }
 
     /// No new nodes are planned in a domain: it counts for nobody as long as none is in it. Says what the rules were.
-    pub(crate) fn close_domain(&mut self, key: KeyId, domain: DomainId) -> Vec<Option<Arc<Rules>>> {
+    pub(crate) fn close_domain(
+        &mut self,
+        key: KeyId,
+        domain: DomainId,
+    ) -> IndexVec<ShapeId, Option<Arc<Rules>>> {
         let before = self.rules.clone();
         let counters = &self.counters;
         for rules in self.rules.iter_mut().flatten() {
@@ -383,7 +387,7 @@ impl<'a> Company<'a> {
     }
 
     /// The rules are again what they were before a domain was closed. Those that came to be known since stay.
-    pub(crate) fn reopen_domains(&mut self, before: Vec<Option<Arc<Rules>>>) {
+    pub(crate) fn reopen_domains(&mut self, before: IndexVec<ShapeId, Option<Arc<Rules>>>) {
         for (rules, before) in self.rules.iter_mut().zip(before) {
             if before.is_some() {
                 *rules = before;
