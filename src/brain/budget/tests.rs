@@ -177,10 +177,14 @@ fn dearly(page: &mut Example, size: &WorldSize, kinds: &[PodKind<'_>], snapshot:
 }
 
 /// Which pods a decision leaves out when its budget of work is used up, and what their report says.
-fn left_out(page: &mut Example, lab: &Lab, (kinds, places): (&[PodKind<'_>], u64)) {
+fn left_out(
+    page: &mut Example,
+    lab: &Lab,
+    (kinds, places): (&IndexVec<ShapeId, PodKind<'_>>, u64),
+) {
     let (snapshot, policy) = (&lab.snapshot, &lab.policy);
     let left_out = chosen(kinds, places, snapshot, STEPS);
-    let evil = |index: &usize| kinds[*index].of.namespace == "evil";
+    let evil = |index: &ShapeId| kinds[*index].of.namespace == "evil";
     assert!(left_out.keys().all(evil), "{left_out:?}");
     page.says(&format!(
         "So {} pods of evil stay in and {} are left out",

@@ -286,7 +286,7 @@ fn the_example_of_constraints() {
     page.says(&format!(
         "one WaitingClaim of {} GiB, whose matching is {}.",
         waiting.storage / GI,
-        waiting.matching
+        waiting.matching.0
     ));
     assert_eq!((a.waiting.len(), &a.waiting), (1, &b.waiting));
     assert!(!waiting.provides(n2), "nothing can");
