@@ -188,6 +188,9 @@ pub enum Reason {
         have: u32,
         /// Nodes it shall have.
         min: u32,
+        /// The pending pods that this machine is for as well.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pods: Vec<PodKey>,
     },
     /// Half made; it goes on.
     Unfinished,
@@ -318,11 +321,27 @@ fn differing(keys: &[Arc<str>]) -> String {
     format!("its VM is not as the file says: {}", words::names(keys))
 }
 
+impl Reason {
+    /// The pending pods that a new machine is for.
+    pub fn pending_pods(&self) -> &[PodKey] {
+        match self {
+            Reason::PendingPods { pods } | Reason::BelowMin { pods, .. } => pods,
+            _ => &[],
+        }
+    }
+}
+
 impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Reason::PendingPods { pods } => f.write_str(&pending(pods)),
-            Reason::BelowMin { have, min } => f.write_str(&pool_has(*have, "min", *min)),
+            Reason::BelowMin { have, min, pods } => {
+                f.write_str(&pool_has(*have, "min", *min))?;
+                match &pods[..] {
+                    [] => Ok(()),
+                    pods => write!(f, "; {}", pending(pods)),
+                }
+            }
             Reason::Unfinished => write!(f, "the machine is not finished"),
             Reason::Unneeded {
                 since,

@@ -7,8 +7,9 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRng, TestRunner};
 
 use super::lab::{GI, Lab, lab};
+use crate::Decision;
 use crate::LowerBound;
-use model::action::Kind;
+use model::action::{Kind, Reason};
 use model::policy::POOL_LABEL;
 use model::report::PodVerdict;
 use model::scheduling::{HostPort, LabelSelector, Labels, PodTerm};
@@ -55,6 +56,8 @@ struct Tiny {
     daemon: Option<(i64, i64)>,
     /// Memory of each of three hosts, in GiB.
     host: i64,
+    /// By pool: its `min`.
+    mins: Vec<u32>,
 }
 
 fn size() -> impl Strategy<Value = Size> {
@@ -107,6 +110,7 @@ fn tiny(limits: bool) -> impl Strategy<Value = Tiny> {
                 types.sort_unstable();
                 types.dedup();
             }
+            let mins = vec![0; pools.len()];
             let mut room = MOST;
             for of in &mut pods {
                 of.count = of.count.min(room);
@@ -119,8 +123,19 @@ fn tiny(limits: bool) -> impl Strategy<Value = Tiny> {
                 pods,
                 daemon,
                 host,
+                mins,
             }
         })
+}
+
+/// Small worlds whose pools lack one machine of their `min`, or two.
+fn tiny_below_min(limits: bool) -> impl Strategy<Value = Tiny> {
+    let mins = prop::collection::vec(0..3u32, 3);
+    (tiny(limits), mins).prop_map(|(tiny, mins)| {
+        let both = mins.into_iter().zip(&tiny.pools);
+        let mins = both.map(|(min, (_, max))| min.min(*max)).collect();
+        Tiny { mins, ..tiny }
+    })
 }
 
 /// So many pods at most: what is searched grows faster than exponentially.
@@ -140,7 +155,8 @@ fn build(tiny: &Tiny) -> Lab {
         let name = format!("p{n}");
         lab = lab
             .pool(&name, &names)
-            .edit_pool(&name, |pool| pool.max = *max);
+            .edit_pool(&name, |pool| pool.max = *max)
+            .edit_pool(&name, |pool| pool.min = tiny.mins[n]);
     }
     if let Some((cpu, mib)) = tiny.daemon {
         lab = lab.daemon("agent", cpu, mib);
@@ -184,6 +200,8 @@ struct Search<'t> {
     /// The kind of every pod.
     pods: Vec<usize>,
     prices: Vec<i64>,
+    /// By pool: machines that it has in any plan.
+    least: Vec<u32>,
     /// Pods that share a machine, by kind.
     loads: Vec<Vec<usize>>,
     lost: usize,
@@ -201,6 +219,7 @@ impl Search<'_> {
             tiny,
             pods: kinds.flat_map(|(kind, of)| vec![kind; of.count]).collect(),
             prices: tiny.sizes.iter().map(price).collect(),
+            least: made_for_min(tiny),
             loads: Vec::new(),
             lost: 0,
             best: (usize::MAX, i64::MAX, usize::MAX),
@@ -271,14 +290,20 @@ impl Search<'_> {
 
     /// Finds types and hosts for the loads from `at` on.
     fn make(&mut self, at: usize, pools: &mut [u32], hosts: &mut [i64; 3], paid: i64) {
-        if (self.lost, paid, self.loads.len()) >= self.best {
+        if (self.lost, paid, self.loads.len().max(at)) >= self.best {
             return;
         }
-        if at == self.loads.len() {
-            self.best = (self.lost, paid, at);
-            return;
-        }
-        let types: Vec<(usize, usize)> = self.types(&self.loads[at]).collect();
+        let types: Vec<(usize, usize)> = if at < self.loads.len() {
+            self.types(&self.loads[at]).collect()
+        } else {
+            let all = self.tiny.pools.iter().enumerate();
+            let mut below = all.filter(|(pool, (_, max))| max - pools[*pool] < self.least[*pool]);
+            let Some((pool, (types, _))) = below.next() else {
+                self.best = (self.lost, paid, at);
+                return;
+            };
+            types.iter().map(|kind| (pool, *kind)).collect()
+        };
         for (pool, kind) in types {
             let (gib, price) = (self.tiny.sizes[kind].gib, self.prices[kind]);
             for host in 0..hosts.len() {
@@ -294,6 +319,27 @@ impl Search<'_> {
             }
         }
     }
+}
+
+/// By pool: how many machines are made for its `min` where no pod waits. Without limits that is what it lacks.
+fn made_for_min(tiny: &Tiny) -> Vec<u32> {
+    let mut least = vec![0; tiny.pools.len()];
+    let lab = build(tiny).with(|lab| lab.snapshot.cluster.pods.clear());
+    for pool in pools_of(&lab.decide()) {
+        least[pool] += 1;
+    }
+    least
+}
+
+/// The pools of the machines that are made.
+fn pools_of(decision: &Decision) -> Vec<usize> {
+    let made = decision.plan.iter().filter_map(|action| {
+        let Kind::Create(spec) = &action.kind else {
+            return None;
+        };
+        spec.mark.pool.strip_prefix('p')?.parse().ok()
+    });
+    made.collect()
 }
 
 fn plan(lab: &Lab) -> (Rank, Option<LowerBound>) {
@@ -353,7 +399,7 @@ impl Tally {
     }
 }
 
-fn tally(limits: bool) -> Tally {
+fn tally(worlds: impl Strategy<Value = Tiny>) -> Tally {
     let tally = std::cell::RefCell::new(Tally::default());
     let config = Config {
         failure_persistence: None,
@@ -362,7 +408,7 @@ fn tally(limits: bool) -> Tally {
     // The same worlds in every run: how often plans are the best is a number to compare.
     let dice = TestRng::deterministic_rng(config.rng_algorithm);
     TestRunner::new_with_rng(config, dice)
-        .run(&tiny(limits), |tiny| {
+        .run(&worlds, |tiny| {
             tally.borrow_mut().add(&tiny);
             Ok(())
         })
@@ -374,17 +420,60 @@ fn tally(limits: bool) -> Tally {
 
 #[test]
 fn small_plans_are_the_best_there_are() {
-    let tally = tally(false);
+    let tally = tally(tiny(false));
     assert_eq!(tally.best, tally.worlds, "{tally:?}");
     assert!(tally.tight * 100 >= tally.worlds * 85, "{tally:?}");
 }
 
 #[test]
 fn small_plans_within_limits_are_mostly_the_best_and_leave_nobody_out_for_nothing() {
-    let tally = tally(true);
+    let tally = tally(tiny(true));
     assert_eq!(tally.needless, 0, "{tally:?}");
     assert!(tally.best * 100 >= tally.worlds * 94, "{tally:?}");
     assert!(tally.dearer <= i64::from(tally.worlds) * 100, "{tally:?}");
+}
+
+/// A pool gets the machines for its `min` in any case, and pods choose their types as those of others.
+#[test]
+fn small_plans_beside_a_min_are_the_best_there_are() {
+    let tally = tally(tiny_below_min(false));
+    assert_eq!(tally.best, tally.worlds, "{tally:?}");
+}
+
+#[test]
+fn small_plans_beside_a_min_within_limits_are_mostly_the_best_and_leave_nobody_out_for_nothing() {
+    let tally = tally(tiny_below_min(true));
+    assert_eq!(tally.needless, 0, "{tally:?}");
+    assert!(tally.best * 100 >= tally.worlds * 94, "{tally:?}");
+    assert!(tally.dearer <= i64::from(tally.worlds) * 100, "{tally:?}");
+}
+
+proptest! {
+    #![proptest_config(Config::with_cases(64))]
+
+    /// Whatever pods wait: each pool has as many machines as if none did, at least, and those that are for its `min` say so.
+    #[test]
+    fn pods_take_no_machine_from_a_min(tiny in tiny_below_min(true)) {
+        let lab = build(&tiny);
+        let decision = lab.decide();
+        let made = pools_of(&decision);
+        for (pool, least) in made_for_min(&tiny).into_iter().enumerate() {
+            let of_pool = made.iter().filter(|of| **of == pool).count();
+            prop_assert!(of_pool >= least as usize);
+            let name = format!("p{pool}");
+            let for_min = decision.plan.iter().filter(|action| {
+                let Kind::Create(spec) = &action.kind else {
+                    return false;
+                };
+                spec.mark.pool == name && matches!(action.reason, Reason::BelowMin { .. })
+            });
+            prop_assert_eq!(for_min.count(), least as usize);
+        }
+        for action in &decision.plan {
+            let verdict = crate::check::check(action, &lab.snapshot, &lab.policy, lab.now);
+            prop_assert_eq!(verdict, Ok(()));
+        }
+    }
 }
 
 /// A world whose best plan has four machines, where the first that is thought of has three.
@@ -407,6 +496,7 @@ fn four_instead_of_three(vmids: u32) -> Lab {
         pods: vec![lot(4, 3000, 2048), lot(4, 250, 12_288)],
         daemon: Some((100, 256)),
         host: 4096,
+        mins: vec![0; 3],
     };
     build(&tiny).with(|lab| {
         let region = lab.policy.regions.get_mut("home").expect("home");
