@@ -317,6 +317,15 @@ fn pool_has(have: u32, key: &str, limit: u32) -> String {
     )
 }
 
+/// That a pool is below its `min`, and which pending pods the new machine is for as well.
+fn below_min(have: u32, min: u32, pods: &[PodKey]) -> String {
+    let below = pool_has(have, "min", min);
+    if pods.is_empty() {
+        return below;
+    }
+    format!("{below}; {}", pending(pods))
+}
+
 fn differing(keys: &[Arc<str>]) -> String {
     format!("its VM is not as the file says: {}", words::names(keys))
 }
@@ -335,13 +344,7 @@ impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Reason::PendingPods { pods } => f.write_str(&pending(pods)),
-            Reason::BelowMin { have, min, pods } => {
-                f.write_str(&pool_has(*have, "min", *min))?;
-                match &pods[..] {
-                    [] => Ok(()),
-                    pods => write!(f, "; {}", pending(pods)),
-                }
-            }
+            Reason::BelowMin { have, min, pods } => f.write_str(&below_min(*have, *min, pods)),
             Reason::Unfinished => write!(f, "the machine is not finished"),
             Reason::Unneeded {
                 since,

@@ -4,7 +4,7 @@
 //! whatever types, so that pods may choose its type: [`super::question`] asks for such a machine as for a pod that any machine of the
 //! pool holds, and none holds a second time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::draft::Rank;
 use super::first::Visit;
@@ -92,11 +92,17 @@ fn find_withdrawable(
     view: PlanView<'_, '_>,
     movable: &IndexVec<GroupIndex, bool>,
 ) -> Option<Vec<PlannedIndex>> {
-    let mut groups = view.pending.groups.indexed();
-    let left = groups.any(|(group, of)| movable[group] && of.left() > 0);
-    let groups = view.pending.groups.indexed();
-    let rows = groups.filter(|(group, _)| movable[*group]);
-    let rows: BTreeSet<RowIndex> = rows.map(|(_, of)| of.row).collect();
+    // Whether a pod of such a group waits, by row.
+    let mut rows: BTreeMap<RowIndex, bool> = BTreeMap::new();
+    for (_, of) in view
+        .pending
+        .groups
+        .indexed()
+        .filter(|(group, _)| movable[*group])
+    {
+        *rows.entry(of.row).or_default() |= of.left() > 0;
+    }
+    let left = rows.values().any(|waits| *waits);
     // By pool and weight: a pool's regions may differ in weight.
     let mut known: BTreeMap<(usize, i32), bool> = BTreeMap::new();
     let mut may_go = |planned: &PlannedMachine| {
@@ -105,7 +111,7 @@ fn find_withdrawable(
         !planned.is_for_min()
             || *known
                 .entry(key)
-                .or_insert_with(|| takes_part(view, choice, &rows, left))
+                .or_insert_with(|| takes_part(view, choice, &rows))
     };
     let machines = view.planned.machines.indexes().filter(|machine| {
         let planned = &view.planned.machines[*machine];
@@ -115,31 +121,25 @@ fn find_withdrawable(
     (left || !machines.is_empty()).then_some(machines)
 }
 
-/// Whether machines for the `min` of a choice's pool are laid out anew: pods with these rows could be on some of its types.
-/// As long as all have a place, none of them could be in a heavier pool: for the weight's sake it would get a machine more there, while
-/// this one is made in any case, and takes pods as a node that is there does.
-fn takes_part(
-    view: PlanView<'_, '_>,
-    kept: &Choice<'_>,
-    rows: &BTreeSet<RowIndex>,
-    left: bool,
-) -> bool {
+/// Whether machines for the `min` of a choice's pool are laid out anew: pods with some of these rows could be on its types, and one of those
+/// waits, or none could be in a heavier pool. For the weight's sake it would get a machine more there, while this one is made in any
+/// case, and takes pods as a node that is there does.
+fn takes_part(view: PlanView<'_, '_>, kept: &Choice<'_>, rows: &BTreeMap<RowIndex, bool>) -> bool {
     let choices = view.catalog.choices;
-    let mut some = false;
-    for row in rows {
+    let (mut some, mut left, mut heavier) = (false, false, false);
+    for (row, waits) in rows {
         let any = &view.catalog.rows.get(*row).any;
         let could_be = |of: &dyn Fn(&Choice<'_>) -> bool| {
             let mut choices = choices.indexed();
             choices.any(|(index, choice)| any[index] && of(choice))
         };
         if could_be(&|choice| choice.pool_slot == kept.pool_slot) {
-            if !left && could_be(&|choice| choice.policy.weight > kept.policy.weight) {
-                return false;
-            }
             some = true;
+            left |= *waits;
+            heavier |= could_be(&|choice| choice.policy.weight > kept.policy.weight);
         }
     }
-    some
+    some && (left || !heavier)
 }
 
 /// How many of these machines are for the `min` of which pool.
