@@ -47,7 +47,7 @@ enum Twist {
 
 /// A world that can be searched through.
 #[derive(Clone, Debug)]
-struct Tiny {
+pub(super) struct Tiny {
     sizes: Vec<Size>,
     /// Each with some of the types (at least one) and a limit.
     pools: Vec<(Vec<usize>, u32)>,
@@ -129,7 +129,7 @@ fn tiny(limits: bool) -> impl Strategy<Value = Tiny> {
 }
 
 /// Small worlds whose pools lack one machine of their `min`, or two.
-fn tiny_below_min(limits: bool) -> impl Strategy<Value = Tiny> {
+pub(super) fn tiny_below_min(limits: bool) -> impl Strategy<Value = Tiny> {
     let mins = prop::collection::vec(0..3u32, 3);
     (tiny(limits), mins).prop_map(|(tiny, mins)| {
         let both = mins.into_iter().zip(&tiny.pools);
@@ -141,7 +141,7 @@ fn tiny_below_min(limits: bool) -> impl Strategy<Value = Tiny> {
 /// So many pods at most: what is searched grows faster than exponentially.
 const MOST: usize = 8;
 
-fn build(tiny: &Tiny) -> Lab {
+pub(super) fn build(tiny: &Tiny) -> Lab {
     let mut lab = lab();
     for (n, size) in tiny.sizes.iter().enumerate() {
         let name = format!("t{n}");
