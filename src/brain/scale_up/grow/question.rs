@@ -365,7 +365,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 return None;
             }
         }
-        models.sort_by_key(|(model, _)| (model.tier, model.price, model.scarce, model.choice));
+        models.sort_by_key(|(model, _)| (model.rank(), model.choice));
         let models: IndexVec<ModelIndex, (Model, IndexVec<LotIndex, bool>)> = models.into();
         let may = self.mins.all().map(|lot| {
             let mut bits = Bits::none(models.len());

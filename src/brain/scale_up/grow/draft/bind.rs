@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::state::{Draft, DraftMachine};
 use super::{Bits, Model, Problem};
 use crate::index::{DraftMachineIndex, ModelClassIndex, ModelIndex, SiteIndex};
-use crate::scale_up::hosts::{HostCapacity, MachineSize};
+use crate::scale_up::hosts::{HostCapacity, HostRank, MachineSize};
 use crate::scale_up::limits::Allowance;
 use crate::scale_up::stores::Stores;
 
@@ -50,6 +50,11 @@ impl Allowance {
 }
 
 impl Model {
+    /// What models are sorted by: in one plan the first that can be had is taken.
+    pub(in crate::scale_up::grow) fn rank(&self) -> (usize, i64, u32) {
+        (self.tier, self.price, self.scarce)
+    }
+
     /// What a machine of it takes of its host.
     fn size(&self) -> MachineSize {
         MachineSize {
@@ -106,10 +111,34 @@ impl Books {
         self.stores.give(&of.takes[site]);
     }
 
-    /// The first of these models that may be made, and where.
+    /// The first of these models that may be made, and where. Of a pool over several regions that is where its strategy takes a
+    /// host, as if all hosts were in one: [`crate::scale_up::one_machine::bind`] does as much for a machine by itself.
     fn first(&self, problem: &Problem, models: &Bits) -> Option<(ModelIndex, SiteIndex)> {
         let mut models = models.iter();
-        models.find_map(|model| Some((model, self.site(problem, model)?)))
+        let mut best = models.find_map(|model| Some((model, self.site(problem, model)?)))?;
+        let first = &problem.models[best.0];
+        // Those of one rank come one after the other.
+        let twins = models.take_while(|model| problem.models[*model].rank() == first.rank());
+        for model in twins {
+            let of = &problem.models[model];
+            let elsewhere = of.pool == first.pool && of.demand != first.demand;
+            if !elsewhere || of.size() != first.size() {
+                continue;
+            }
+            if let Some(site) = self.site(problem, model)
+                && self.host_rank(problem, (model, site)) < self.host_rank(problem, best)
+            {
+                best = (model, site);
+            }
+        }
+        Some(best)
+    }
+
+    /// How good the host of a site is for one more machine of a model.
+    fn host_rank(&self, problem: &Problem, (model, site): (ModelIndex, SiteIndex)) -> HostRank {
+        let of = &problem.models[model];
+        let host = of.sites[site].host;
+        self.hosts[host].rank(&problem.demands[of.demand], host)
     }
 }
 
