@@ -457,10 +457,8 @@ impl CaseWorld {
         self.machine_of(spec.mark.clone(), at, Step::Start);
         self.arrive(&action.target.machine);
         // Pods of nodes that are leaving come here too; they are bound and have no verdict.
-        if let crate::model::action::Reason::PendingPods { pods } = &action.reason {
-            for key in pods.clone() {
-                self.bind(&key, &action.target.machine);
-            }
+        for key in action.reason.pending_pods() {
+            self.bind(key, &action.target.machine);
         }
     }
 

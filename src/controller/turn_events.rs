@@ -218,7 +218,8 @@ fn of_creation(action: &Action, spec: &CreateSpec, turn: &Turn, namespace: &str)
         reason: reason::SCALED_UP_GROUP,
         message: format!("creating {what}: {why}"),
     }];
-    if let Reason::PendingPods { pods } = why {
+    let pods = why.pending_pods();
+    if !pods.is_empty() {
         let text = format!("pod triggered scale-up: {what}");
         events.extend(of_pods(pods, turn, reason::TRIGGERED_SCALE_UP, &text));
     }
@@ -312,10 +313,8 @@ fn node_of(machine: &str, turn: &Turn) -> Option<NodeRef> {
 /// The pods for which this machine is made, or that wait for it.
 fn pods_for<'a>(ended: &'a Ended, turn: &'a Turn) -> Vec<PodKey> {
     let machine = &ended.action.target.machine;
-    let mut pods: BTreeSet<PodKey> = match &ended.action.reason {
-        Reason::PendingPods { pods } => pods.iter().cloned().collect(),
-        _ => BTreeSet::new(),
-    };
+    let pods = ended.action.reason.pending_pods().iter();
+    let mut pods: BTreeSet<PodKey> = pods.cloned().collect();
     let verdicts = turn.decision.report.pods.iter();
     let waits = verdicts.filter(|(_, verdict)| {
         matches!(verdict, PodVerdict::FitsMachine { machine: for_it } | PodVerdict::Triggers { machine: for_it, .. } if for_it == machine)

@@ -189,6 +189,9 @@ pub enum Reason {
         have: u32,
         /// Nodes it shall have.
         min: u32,
+        /// The pending pods that this machine is for as well.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pods: Vec<PodKey>,
     },
     /// Half made; it goes on.
     Unfinished,
@@ -315,6 +318,15 @@ fn pool_has(have: u32, key: &str, limit: u32) -> String {
     )
 }
 
+/// That a pool is below its `min`, and which pending pods the new machine is for as well.
+fn below_min(have: u32, min: u32, pods: &[PodKey]) -> String {
+    let below = pool_has(have, "min", min);
+    if pods.is_empty() {
+        return below;
+    }
+    format!("{below}; {}", pending(pods))
+}
+
 fn differing(keys: &[Arc<str>]) -> String {
     let of_node = keys.iter().filter(|key| ***key == *ANNOTATIONS).count();
     let what = match of_node {
@@ -325,11 +337,21 @@ fn differing(keys: &[Arc<str>]) -> String {
     format!("{what} not as the file says: {}", words::names(keys))
 }
 
+impl Reason {
+    /// The pending pods that a new machine is for.
+    pub fn pending_pods(&self) -> &[PodKey] {
+        match self {
+            Reason::PendingPods { pods } | Reason::BelowMin { pods, .. } => pods,
+            _ => &[],
+        }
+    }
+}
+
 impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Reason::PendingPods { pods } => f.write_str(&pending(pods)),
-            Reason::BelowMin { have, min } => f.write_str(&pool_has(*have, "min", *min)),
+            Reason::BelowMin { have, min, pods } => f.write_str(&below_min(*have, *min, pods)),
             Reason::Unfinished => write!(f, "the machine is not finished"),
             Reason::Unneeded {
                 since,

@@ -2,7 +2,7 @@
 
 use super::{Case, CheckResult, CheckRule, addresses, consolidation, ensure, newcomer, refuse};
 use model::action::{Action, CreateSpec, Reason};
-use model::cluster::ReadyStatus;
+use model::cluster::{PodKey, ReadyStatus};
 use model::policy::{LEAVING_TAINT, PoolPolicy, VOLUMES_VMID};
 use model::region::{Busy, Machine, Region};
 
@@ -219,18 +219,8 @@ fn mark(case: Case<'_>, action: &Action, spec: &CreateSpec) -> CheckResult {
 /// Somebody must still need it.
 fn needed(case: Case<'_>, action: &Action, spec: &CreateSpec, pool: &PoolPolicy) -> CheckResult {
     match &action.reason {
-        Reason::PendingPods { pods } => {
-            let waiting: Vec<_> = pods
-                .iter()
-                .filter(|key| unplaced(case, key))
-                .filter_map(|key| case.snapshot.cluster.pods.get_key_value(key))
-                .collect();
-            ensure(!waiting.is_empty(), CheckRule::Needed, || {
-                format!("none of its {} pods waits any more", pods.len())
-            })?;
-            newcomer::holds(case, action, spec, &waiting, CheckRule::Unfit)
-        }
-        Reason::BelowMin { .. } => {
+        Reason::PendingPods { pods } => awaited(case, action, spec, pods),
+        Reason::BelowMin { pods, .. } => {
             let have = case
                 .snapshot
                 .machines
@@ -256,7 +246,12 @@ fn needed(case: Case<'_>, action: &Action, spec: &CreateSpec, pool: &PoolPolicy)
             let have = have.saturating_sub(given_up_at_once(case, &spec.mark.pool));
             ensure(have < pool.min as usize, CheckRule::Needed, || {
                 format!("the pool has {have} machines already")
-            })
+            })?;
+            // Its pods chose its type: for `min` alone the cheapest would do.
+            if pods.is_empty() {
+                return Ok(());
+            }
+            awaited(case, action, spec, pods)
         }
         Reason::Replaces { .. } => consolidation::creation(case, action, spec),
         other => refuse(
@@ -264,6 +259,19 @@ fn needed(case: Case<'_>, action: &Action, spec: &CreateSpec, pool: &PoolPolicy)
             format!("no reason to make a machine: {other}"),
         ),
     }
+}
+
+/// Some of the pods that it is for must still wait, and it must hold those.
+fn awaited(case: Case<'_>, action: &Action, spec: &CreateSpec, pods: &[PodKey]) -> CheckResult {
+    let waiting: Vec<_> = pods
+        .iter()
+        .filter(|key| unplaced(case, key))
+        .filter_map(|key| case.snapshot.cluster.pods.get_key_value(key))
+        .collect();
+    ensure(!waiting.is_empty(), CheckRule::Needed, || {
+        format!("none of its {} pods waits any more", pods.len())
+    })?;
+    newcomer::holds(case, action, spec, &waiting, CheckRule::Unfit)
 }
 
 /// Whether a machine's node has not been Ready for longer than a new one takes, or its host is off or evacuated.
@@ -317,7 +325,7 @@ fn given_up_at_once(case: Case<'_>, pool: &str) -> usize {
 }
 
 /// A pod that has no node, or one that is leaving, is outdated or whose host a person evacuates.
-fn unplaced(case: Case<'_>, key: &model::cluster::PodKey) -> bool {
+fn unplaced(case: Case<'_>, key: &PodKey) -> bool {
     let cluster = &case.snapshot.cluster;
     let Some(pod) = cluster.pods.get(key) else {
         return false;

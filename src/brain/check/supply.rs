@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::volumes::{self, CheckedNode};
 use super::{Case, CheckResult, CheckRule, matching, neighbours, newcomer, refuse};
-use model::action::{Action, Kind, Reason};
+use model::action::{Action, Kind};
 use model::cluster::{Claim, ClaimRequest, Free, PersistentVolume, Pod, PodKey, StorageClass};
 
 /// By claim, the volumes that could serve it wherever it is used; a claim that one can be made for is not
@@ -138,8 +138,7 @@ pub(super) fn check(case: Case<'_>, creations: &[&Action]) -> CheckResult {
     let cluster = &case.snapshot.cluster;
     let mut wanted = UsableVolumes::new();
     for action in creations {
-        let (Kind::Create(spec), Reason::PendingPods { pods }) = (&action.kind, &action.reason)
-        else {
+        let Kind::Create(spec) = &action.kind else {
             continue;
         };
         let Some(labels) = newcomer::labels_of(case, action, spec) else {
@@ -150,7 +149,7 @@ pub(super) fn check(case: Case<'_>, creations: &[&Action]) -> CheckResult {
             labels: &labels,
             new: true,
         };
-        for key in pods {
+        for key in action.reason.pending_pods() {
             if let Some(pod) = cluster.pods.get(key).filter(|pod| pod.node.is_none()) {
                 want(case, (key, pod), at, &mut wanted);
             }

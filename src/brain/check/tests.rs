@@ -251,7 +251,11 @@ fn a_new_machine_stays_within_every_limit_and_is_needed() {
             .edit("web", |pod| pod.node = Some("old".into()));
     });
     planted(&base, CheckRule::Needed, &|_, action| {
-        action.reason = Reason::BelowMin { have: 0, min: 1 };
+        action.reason = Reason::BelowMin {
+            have: 0,
+            min: 1,
+            pods: Vec::new(),
+        };
     });
     planted(&base, CheckRule::Needed, &|_, action| {
         action.reason = Reason::Unfinished;

@@ -75,6 +75,11 @@ pub(crate) struct PlannedMachines {
 }
 
 impl PlannedMachine {
+    /// Whether it is made for its pool's `min`, whatever pods come to it.
+    pub(crate) fn is_for_min(&self) -> bool {
+        matches!(self.reason, CreateReason::Min { .. })
+    }
+
     /// The groups of its pods; one may come several times.
     pub(crate) fn groups(&self) -> impl Iterator<Item = GroupIndex> + '_ {
         self.assigned.iter().map(|assigned| assigned.group)
@@ -207,7 +212,11 @@ impl PlannedMachines {
                 node: None,
             };
             let reason = match planned.reason {
-                CreateReason::Min { have, min } => Reason::BelowMin { have, min },
+                CreateReason::Min { have, min } => Reason::BelowMin {
+                    have,
+                    min,
+                    pods: sorted(pods().map(|asker| asker.key)),
+                },
                 CreateReason::Pods => Reason::PendingPods {
                     pods: sorted(pods().map(|asker| asker.key)),
                 },

@@ -158,7 +158,14 @@ fn if_12_a_node_that_is_given_up_does_not_count_for_the_min() {
     for lab in [lost(Span::minutes(16), true), lost(Span::minutes(2), false)] {
         let decision = lab.decide();
         let action = &decision.plan[0];
-        assert_eq!(action.reason, Reason::BelowMin { have: 0, min: 1 });
+        assert_eq!(
+            action.reason,
+            Reason::BelowMin {
+                have: 0,
+                min: 1,
+                pods: Vec::new()
+            }
+        );
         let verdict = crate::check::check(action, &lab.snapshot, &lab.policy, lab.now);
         assert_eq!(verdict, Ok(()));
     }

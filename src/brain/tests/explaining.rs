@@ -1,13 +1,18 @@
 //! Stories: what `explain` says of a pod and of a node.
 
+use proptest::prelude::*;
+use proptest::test_runner::Config;
+
 use super::lab::{Lab, lab, owner};
+use super::optimum::{build, tiny_below_min};
 use crate::report::explain::{self, Asked};
+use model::action::Kind;
 use model::cluster::PodKey;
 use model::memory::Backoff;
-use model::reasons::Unremovable;
+use model::reasons::{Refused, Unremovable};
 use model::report::{NodeVerdict, PodVerdict};
 use model::scheduling::{LabelSelector, PodShape, PodTerm, Taint};
-use model::story::{NodeStory, PodOutcome, PodStory};
+use model::story::{NodeStory, OfferAnswer, PodOutcome, PodStory};
 use model::time::Span;
 use std::sync::Arc;
 
@@ -413,4 +418,53 @@ fn a_pod_without_a_place_is_told_what_would_have_to_change() {
     );
     // Nothing for a pod that gets its machine.
     assert_eq!(changes(&world().pod("web", 4_000, 100)), [""; 0]);
+}
+
+proptest! {
+    #![proptest_config(Config::with_cases(32))]
+
+    /// What carries a pod is chosen of what `explain` says fits: the offer that its machine is made of is one of those, and a choice that
+    /// was not taken since the pod does not fit on it has none.
+    #[test]
+    fn a_pod_comes_to_a_machine_of_an_offer_that_fits_by_its_story(tiny in tiny_below_min(true)) {
+        let lab = build(&tiny);
+        let decision = lab.decide();
+        let asked = Asked {
+            snapshot: &lab.snapshot,
+            policy: &lab.policy,
+            memory: &lab.memory,
+            decision: &decision,
+            now: lab.now,
+        };
+        for (key, verdict) in &decision.report.pods {
+            let story = explain::pod(asked, key).expect("the pod is there");
+            let of = |offer: &OfferAnswer| format!("{}/{}", offer.pool, offer.instance_type);
+            let others = match verdict {
+                PodVerdict::Triggers { machine, others } => {
+                    let mut plan = decision.plan.iter();
+                    let action = plan.find(|action| action.target.machine == *machine);
+                    let action = action.expect("the machine is made");
+                    let Kind::Create(spec) = &action.kind else {
+                        panic!("{action:?}");
+                    };
+                    let mark = &spec.mark;
+                    let taken = format!("{}/{}", mark.pool, mark.instance_type);
+                    let mut offers = story.offers.iter();
+                    let offer = offers.find(|offer| of(offer) == taken && offer.host == action.target.host);
+                    let offer = offer.expect("an offer");
+                    prop_assert!(offer.misfit.is_none() && offer.held.is_none(), "{offer:?}");
+                    prop_assert!(!others.contains_key(&*taken), "{others:?}");
+                    others
+                }
+                PodVerdict::Held { why } | PodVerdict::NoCompatiblePool { why } => why,
+                _ => continue,
+            };
+            for (choice, why) in &**others {
+                let offers = story.offers.iter().filter(|offer| *of(offer) == **choice);
+                let fits = offers.clone().any(|offer| offer.misfit.is_none());
+                let misfit = matches!(*why.first, Refused::Misfit { .. });
+                prop_assert!(!(fits && misfit), "{choice}: {why:?}, {:?}", story.offers);
+            }
+        }
+    }
 }

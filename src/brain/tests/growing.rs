@@ -372,7 +372,11 @@ fn lc_24_a_pool_keeps_its_min() {
     assert_eq!(made(&decision), ["one", "one"]);
     assert_eq!(
         decision.plan[0].reason,
-        Reason::BelowMin { have: 0, min: 2 }
+        Reason::BelowMin {
+            have: 0,
+            min: 2,
+            pods: Vec::new()
+        }
     );
     assert!(lab.decide().plan.is_empty());
 }

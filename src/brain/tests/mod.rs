@@ -26,6 +26,7 @@ mod growing;
 mod holding;
 mod hosts;
 pub(super) mod in_place;
+mod keeping_min;
 mod kept;
 pub(super) mod lab;
 mod leaving;

@@ -7,8 +7,9 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRng, TestRunner};
 
 use super::lab::{GI, Lab, lab};
+use crate::Decision;
 use crate::LowerBound;
-use model::action::Kind;
+use model::action::{Kind, Reason};
 use model::policy::POOL_LABEL;
 use model::report::PodVerdict;
 use model::scheduling::{HostPort, LabelSelector, Labels, PodTerm};
@@ -63,7 +64,7 @@ enum WorldLots {
 
 /// A world that can be searched through.
 #[derive(Clone, Debug)]
-struct Tiny {
+pub(super) struct Tiny {
     sizes: Vec<Size>,
     /// Each with some of the types (at least one) and a limit.
     pools: Vec<(Vec<usize>, u32)>,
@@ -72,6 +73,8 @@ struct Tiny {
     daemon: Option<(i64, i64)>,
     /// Memory of each of three hosts, in GiB.
     host: i64,
+    /// By pool: its `min`.
+    mins: Vec<u32>,
 }
 
 fn size() -> impl Strategy<Value = Size> {
@@ -139,6 +142,7 @@ fn tiny(limits: bool, lots: WorldLots) -> impl Strategy<Value = Tiny> {
                 types.sort_unstable();
                 types.dedup();
             }
+            let mins = vec![0; pools.len()];
             let mut room = MOST;
             for of in &mut pods {
                 of.count = of.count.min(room);
@@ -151,14 +155,25 @@ fn tiny(limits: bool, lots: WorldLots) -> impl Strategy<Value = Tiny> {
                 pods,
                 daemon,
                 host,
+                mins,
             }
         })
+}
+
+/// Small worlds whose pools lack one machine of their `min`, or two.
+pub(super) fn tiny_below_min(limits: bool) -> impl Strategy<Value = Tiny> {
+    let mins = prop::collection::vec(0..3u32, 3);
+    (tiny(limits, WorldLots::Plain), mins).prop_map(|(tiny, mins)| {
+        let both = mins.into_iter().zip(&tiny.pools);
+        let mins = both.map(|(min, (_, max))| min.min(*max)).collect();
+        Tiny { mins, ..tiny }
+    })
 }
 
 /// So many pods at most: what is searched grows faster than exponentially.
 const MOST: usize = 8;
 
-fn build(tiny: &Tiny) -> Lab {
+pub(super) fn build(tiny: &Tiny) -> Lab {
     let mut lab = lab();
     for (n, size) in tiny.sizes.iter().enumerate() {
         let name = format!("t{n}");
@@ -172,7 +187,8 @@ fn build(tiny: &Tiny) -> Lab {
         let name = format!("p{n}");
         lab = lab
             .pool(&name, &names)
-            .edit_pool(&name, |pool| pool.max = *max);
+            .edit_pool(&name, |pool| pool.max = *max)
+            .edit_pool(&name, |pool| pool.min = tiny.mins[n]);
     }
     if let Some((cpu, mib)) = tiny.daemon {
         lab = lab.daemon("agent", cpu, mib);
@@ -223,6 +239,8 @@ struct Search<'t> {
     /// The kind of every pod.
     pods: Vec<usize>,
     prices: Vec<i64>,
+    /// By pool: machines that it has in any plan.
+    least: Vec<u32>,
     /// Pods that share a machine, by kind.
     loads: Vec<Vec<usize>>,
     lost: LostPods,
@@ -240,6 +258,7 @@ impl Search<'_> {
             tiny,
             pods: kinds.flat_map(|(kind, of)| vec![kind; of.count]).collect(),
             prices: tiny.sizes.iter().map(price).collect(),
+            least: made_for_min(tiny),
             loads: Vec::new(),
             lost: LostPods::default(),
             best: ([usize::MAX; PRIORITIES.len()], i64::MAX, usize::MAX),
@@ -321,14 +340,20 @@ impl Search<'_> {
 
     /// Finds types and hosts for the loads from `at` on.
     fn make(&mut self, at: usize, pools: &mut [u32], hosts: &mut [i64; 3], paid: i64) {
-        if (self.lost, paid, self.loads.len()) >= self.best {
+        if (self.lost, paid, self.loads.len().max(at)) >= self.best {
             return;
         }
-        if at == self.loads.len() {
-            self.best = (self.lost, paid, at);
-            return;
-        }
-        let types: Vec<(usize, usize)> = self.types(&self.loads[at]).collect();
+        let types: Vec<(usize, usize)> = if at < self.loads.len() {
+            self.types(&self.loads[at]).collect()
+        } else {
+            let all = self.tiny.pools.iter().enumerate();
+            let mut below = all.filter(|(pool, (_, max))| max - pools[*pool] < self.least[*pool]);
+            let Some((pool, (types, _))) = below.next() else {
+                self.best = (self.lost, paid, at);
+                return;
+            };
+            types.iter().map(|kind| (pool, *kind)).collect()
+        };
         for (pool, kind) in types {
             let (gib, price) = (self.tiny.sizes[kind].gib, self.prices[kind]);
             for host in 0..hosts.len() {
@@ -344,6 +369,27 @@ impl Search<'_> {
             }
         }
     }
+}
+
+/// By pool: how many machines are made for its `min` where no pod waits. Without limits that is what it lacks.
+fn made_for_min(tiny: &Tiny) -> Vec<u32> {
+    let mut least = vec![0; tiny.pools.len()];
+    let lab = build(tiny).with(|lab| lab.snapshot.cluster.pods.clear());
+    for pool in pools_of(&lab.decide()) {
+        least[pool] += 1;
+    }
+    least
+}
+
+/// The pools of the machines that are made.
+fn pools_of(decision: &Decision) -> Vec<usize> {
+    let made = decision.plan.iter().filter_map(|action| {
+        let Kind::Create(spec) = &action.kind else {
+            return None;
+        };
+        spec.mark.pool.strip_prefix('p')?.parse().ok()
+    });
+    made.collect()
 }
 
 fn plan(lab: &Lab) -> (Rank, Option<LowerBound>) {
@@ -412,7 +458,7 @@ impl Tally {
     }
 }
 
-fn tally(limits: bool, lots: WorldLots) -> Tally {
+fn tally(worlds: impl Strategy<Value = Tiny>) -> Tally {
     let tally = std::cell::RefCell::new(Tally::default());
     let config = Config {
         failure_persistence: None,
@@ -421,7 +467,7 @@ fn tally(limits: bool, lots: WorldLots) -> Tally {
     // The same worlds in every run: how often plans are the best is a number to compare.
     let dice = TestRng::deterministic_rng(config.rng_algorithm);
     TestRunner::new_with_rng(config, dice)
-        .run(&tiny(limits, lots), |tiny| {
+        .run(&worlds, |tiny| {
             tally.borrow_mut().add(&tiny);
             Ok(())
         })
@@ -433,14 +479,14 @@ fn tally(limits: bool, lots: WorldLots) -> Tally {
 
 #[test]
 fn small_plans_are_the_best_there_are() {
-    let tally = tally(false, WorldLots::Plain);
+    let tally = tally(tiny(false, WorldLots::Plain));
     assert_eq!(tally.best, tally.worlds, "{tally:?}");
     assert!(tally.tight * 100 >= tally.worlds * 85, "{tally:?}");
 }
 
 #[test]
 fn small_plans_within_limits_are_mostly_the_best_and_leave_nobody_out_for_nothing() {
-    let tally = tally(true, WorldLots::Plain);
+    let tally = tally(tiny(true, WorldLots::Plain));
     assert_eq!(tally.needless, 0, "{tally:?}");
     assert!(tally.best * 100 >= tally.worlds * 94, "{tally:?}");
     assert!(tally.dearer <= i64::from(tally.worlds) * 100, "{tally:?}");
@@ -448,13 +494,20 @@ fn small_plans_within_limits_are_mostly_the_best_and_leave_nobody_out_for_nothin
 
 #[test]
 fn small_plans_of_several_priorities_with_followers_are_the_best_there_are() {
-    let tally = tally(false, WorldLots::Tangled);
+    let tally = tally(tiny(false, WorldLots::Tangled));
+    assert_eq!(tally.best, tally.worlds, "{tally:?}");
+}
+
+/// A pool gets the machines for its `min` in any case, and pods choose their types as those of others.
+#[test]
+fn small_plans_beside_a_min_are_the_best_there_are() {
+    let tally = tally(tiny_below_min(false));
     assert_eq!(tally.best, tally.worlds, "{tally:?}");
 }
 
 #[test]
 fn small_plans_of_several_priorities_within_limits_are_mostly_the_best() {
-    let tally = tally(true, WorldLots::Tangled);
+    let tally = tally(tiny(true, WorldLots::Tangled));
     assert_eq!(tally.needless, 0, "{tally:?}");
     assert!(tally.urgent * 200 <= tally.worlds, "{tally:?}");
     assert!(tally.best * 100 >= tally.worlds * 97, "{tally:?}");
@@ -478,6 +531,7 @@ fn followers_of_followers_come_after_those_they_follow() {
     let chain = Tiny {
         sizes: vec![size(4, 64, 7)],
         pools: vec![(vec![0], 99)],
+        mins: vec![0],
         pods: vec![
             lot(3, 500, 3072, Twist::Plain, 0),
             lot(2, 500, 128, Twist::Follower, 1),
@@ -491,6 +545,7 @@ fn followers_of_followers_come_after_those_they_follow() {
     let apart = Tiny {
         sizes: vec![size(4, 8, 4)],
         pools: vec![(vec![0], 99)],
+        mins: vec![0],
         pods: vec![
             lot(2, 250, 2048, Twist::Plain, 0),
             lot(1, 1500, 1024, Twist::Follower, 1),
@@ -500,6 +555,42 @@ fn followers_of_followers_come_after_those_they_follow() {
         host: 4096,
     };
     assert_eq!(plan(&build(&apart)).0, ([3, 0, 0], 8, 2));
+}
+
+#[test]
+fn small_plans_beside_a_min_within_limits_are_mostly_the_best_and_leave_nobody_out_for_nothing() {
+    let tally = tally(tiny_below_min(true));
+    assert_eq!(tally.needless, 0, "{tally:?}");
+    assert!(tally.best * 100 >= tally.worlds * 94, "{tally:?}");
+    assert!(tally.dearer <= i64::from(tally.worlds) * 100, "{tally:?}");
+}
+
+proptest! {
+    #![proptest_config(Config::with_cases(64))]
+
+    /// Whatever pods wait: each pool has as many machines as if none did, at least, and those that are for its `min` say so.
+    #[test]
+    fn pods_take_no_machine_from_a_min(tiny in tiny_below_min(true)) {
+        let lab = build(&tiny);
+        let decision = lab.decide();
+        let made = pools_of(&decision);
+        for (pool, least) in made_for_min(&tiny).into_iter().enumerate() {
+            let of_pool = made.iter().filter(|of| **of == pool).count();
+            prop_assert!(of_pool >= least as usize);
+            let name = format!("p{pool}");
+            let for_min = decision.plan.iter().filter(|action| {
+                let Kind::Create(spec) = &action.kind else {
+                    return false;
+                };
+                spec.mark.pool == name && matches!(action.reason, Reason::BelowMin { .. })
+            });
+            prop_assert_eq!(for_min.count(), least as usize);
+        }
+        for action in &decision.plan {
+            let verdict = crate::check::check(action, &lab.snapshot, &lab.policy, lab.now);
+            prop_assert_eq!(verdict, Ok(()));
+        }
+    }
 }
 
 /// A world whose best plan has four machines, where the first that is thought of has three.
@@ -523,6 +614,7 @@ fn four_instead_of_three(vmids: u32) -> Lab {
         pods: vec![lot(4, 3000, 2048), lot(4, 250, 12_288)],
         daemon: Some((100, 256)),
         host: 4096,
+        mins: vec![0; 3],
     };
     build(&tiny).with(|lab| {
         let region = lab.policy.regions.get_mut("home").expect("home");

@@ -145,6 +145,21 @@ fn at_equal_price_and_weight_all_hosts_are_those_of_one_pool() {
     assert_eq!(there, ["home.pve2", "home.pve3"]);
 }
 
+/// What limits let machines become in the second plan, too: with the cheapest type for the pool's `min` the pods would wait.
+#[test]
+fn machines_whose_types_pods_choose_are_spread_over_both() {
+    let lab = lab()
+        .kind("one", 2, 4096)
+        .kind("two", 4, 8192)
+        .pool("p", &["one", "two"])
+        .edit_pool("p", |pool| (pool.min, pool.max) = (6, 6))
+        .with(|lab| split(lab, Second::There));
+    let lab = (0..6).fold(lab, |lab, n| lab.pod(&format!("web{n}"), 3000, 2000));
+    assert_eq!(made_in(&lab), [3, 3]);
+    let placed = |verdict: &PodVerdict| matches!(verdict, PodVerdict::Triggers { .. });
+    assert!(lab.decide().report.pods.values().all(placed));
+}
+
 #[test]
 fn the_cheaper_region_is_taken_until_it_is_full_and_weight_comes_before_price() {
     let dear = |lab: &mut Lab| {
@@ -313,6 +328,44 @@ fn a_region_without_its_template_is_said_and_the_other_taken() {
     };
     let why = others["p/one in attic"].first.to_string();
     assert!(why.contains("debian-attic"), "{why}");
+}
+
+/// The regions cost the same: the hosts of both are one pool's to its strategy, in a replacement too.
+#[test]
+fn a_machine_is_replaced_on_the_host_that_the_strategy_takes_of_both() {
+    use model::disruption::{Consolidation, ConsolidationPolicy, Saving};
+    let how = Consolidation {
+        policy: ConsolidationPolicy::WhenUnderused,
+        after: Span::ZERO,
+        min_saving: Saving::default(),
+    };
+    for larger in ["attic", "home"] {
+        let lab = lab()
+            .kind("one", 2, 4096)
+            .kind("two", 4, 8192)
+            .pool("p", &["one", "two"])
+            .edit_pool("p", |pool| {
+                pool.consolidation = Some(how.clone());
+                pool.host_rules.strategy = HostStrategy::MaxMemory;
+            });
+        let lab = lab.with(|lab| split(lab, Second::There)).with(|lab| {
+            let region = lab.snapshot.regions.get_mut(larger).expect("a region");
+            region.hosts.get_mut("pve2").expect("pve2").memory = 9999 * GI;
+        });
+        let mut lab = lab.ours("a", "p", "two").bound("web", "a", 1500, 2000);
+        let made = (0..90).find_map(|_| {
+            let decision = lab.decide();
+            let created = |kind: &Kind| matches!(kind, Kind::Create(_));
+            let made = decision.plan.iter().find(|action| created(&action.kind));
+            let made =
+                made.map(|action| format!("{}.{}", action.target.region, action.target.host));
+            lab.memory = decision.memory;
+            lab.now = lab.now + Span::minutes(1);
+            lab.refresh();
+            made
+        });
+        assert_eq!(made, Some(format!("{larger}.pve2")));
+    }
 }
 
 /// One machine in the dear region, and its type costs less in the other.

@@ -99,7 +99,7 @@ pub struct Pool {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_pressure: Option<Ratio>,
     /// Nodes to keep. One that is not Ready for longer than `scale_up.max_node_provision_time`, or whose host is off, does not
-    /// count: another one is made.
+    /// count: another one is made, of the cheapest type, or of a larger one where pods that wait then call for it.
     pub min: u32,
     /// Nodes at most.
     pub max: Option<u32>,

@@ -12,6 +12,7 @@ use crate::observed::view::MachineView;
 use crate::scale_down::candidates::RemovalCandidate;
 use crate::scale_down::rehearsal::{self, RehearsalUndo, Unplaced};
 use crate::scale_up::limits::LimitTracker;
+use crate::scale_up::one_machine;
 use crate::simulation::offer::{self, Choice, ChoiceList};
 use crate::simulation::pack::FitIndex;
 use crate::simulation::world::{NodeOrigin, SimCluster};
@@ -172,37 +173,31 @@ fn find_cheapest<'a>(
         .iter()
         .fold(0i64, |sum, node| sum.saturating_add(node.price));
     let most = price.saturating_sub(sum_min_savings(turn.view.policy, &olds));
-    let mut by_price: Vec<ChoiceIndex> = search.choices.indexes().collect();
-    by_price.sort_by_cached_key(|index| {
-        let choice = &search.choices[*index];
-        (choice.price, choice.scarcity(&BTreeSet::new()), *index)
+    let (choices, limits) = (search.choices, search.limits);
+    let nothing_wanted = BTreeSet::new();
+    let order = choices.indexed().map(|(index, choice)| {
+        let scarcity = choice.scarcity(&nothing_wanted);
+        ((choice.price, scarcity), index)
     });
+    let mut by_price: Vec<((i64, u32), ChoiceIndex)> = order.collect();
+    by_price.sort_unstable();
+    let find_host = |index: ChoiceIndex| {
+        may_replace(turn, limits, &choices[index], &olds, most)?;
+        choose_host(world, search, index, unplaced, domains)
+    };
     let mut others = BTreeMap::new();
-    let mut found: Option<ReplacementMachine> = None;
-    for index in by_price {
-        let choice = &search.choices[index];
-        let verdict = match &found {
-            Some(_) => Err(Refused::AnotherCheaper),
-            None => may_replace(turn, search.limits, choice, &olds, most)
-                .and_then(|()| choose_host(world, search, index, unplaced, domains)),
-        };
-        match verdict {
-            Err(why) => {
-                others.insert(choice.label.clone(), why.into());
-            }
-            Ok(offer) => {
-                found = Some(ReplacementMachine {
-                    choice: index,
-                    offer,
-                    saving: price.saturating_sub(choice.price),
-                    pods: list_pods(unplaced),
-                    moves: BTreeMap::new(),
-                    others: BTreeMap::new(),
-                });
-            }
-        }
-    }
-    found.map(|machine| ReplacementMachine { others, ..machine })
+    let found = one_machine::bind((choices, limits), &by_price, find_host, |index, why| {
+        let why = why.unwrap_or(Refused::AnotherCheaper);
+        others.insert(choices[index].label.clone(), why.into());
+    });
+    found.map(|(choice, offer)| ReplacementMachine {
+        choice,
+        offer,
+        saving: price.saturating_sub(choices[choice].price),
+        pods: list_pods(unplaced),
+        moves: BTreeMap::new(),
+        others,
+    })
 }
 
 /// What must be saved at least on these nodes.

@@ -16,12 +16,12 @@ use crate::decision::turn::DecisionBuilder;
 use crate::decision::unread;
 use crate::index::{ChoiceIndex, OfferIndex};
 use crate::observed::view::{MachinePhase, MachineView};
-use crate::scale_up::hosts::HostRank;
+use crate::scale_up::one_machine;
 use crate::simulation::places;
 use crate::simulation::planned::CreateReason;
 
-/// How good a choice is: its weight, its price and what it has that nobody asks for, and then its host.
-type ChoiceRank = ((Reverse<i32>, i64, u32), HostRank);
+/// How good a choice is: its weight, its price and what it has that nobody asks for.
+type ChoiceRank = (Reverse<i32>, i64, u32);
 
 /// Phase: opens machines for pools that have less than their `min`.
 pub(super) fn keep<'a>(
@@ -82,43 +82,26 @@ fn find_cheapest(
     let of_pool = choices
         .indexes()
         .filter(|index| choices[*index].pool == pool);
-    let mut order: Vec<ChoiceIndex> = of_pool.collect();
     // Of several regions the heavier one comes before the price.
     let nothing_wanted = BTreeSet::new();
-    let rank = |index: ChoiceIndex| {
+    let order = of_pool.map(|index| {
         let choice = &choices[index];
         let scarcity = choice.scarcity(&nothing_wanted);
-        (Reverse(choice.policy.weight), choice.price, scarcity)
-    };
-    order.sort_by_cached_key(|index| (rank(*index), *index));
+        let weight = Reverse(choice.policy.weight);
+        ((weight, choice.price, scarcity), index)
+    });
+    let mut order: Vec<(ChoiceRank, ChoiceIndex)> = order.collect();
+    order.sort_unstable();
     let mut refusal = None;
-    let mut best: Option<(ChoiceRank, ChoiceIndex, OfferIndex)> = None;
-    for index in order {
-        if best.is_some_and(|((best, _), ..)| best != rank(index)) {
-            break;
+    let find_host = |index: ChoiceIndex| {
+        let admitted = view.limits.admits(view.turn, &choices[index]);
+        admitted.map_err(OfferRefusal::Held)?;
+        view.find_host(index, None).map(|(offer, _)| offer)
+    };
+    let found = one_machine::bind((choices, view.limits), &order, find_host, |_, why| {
+        if let Some(why) = why.filter(|_| refusal.is_none()) {
+            refusal = Some(view.explain_refusal(why, None, &mut Vec::new()));
         }
-        let choice = &choices[index];
-        let found = view
-            .limits
-            .admits(view.turn, choice)
-            .map_err(OfferRefusal::Held)
-            .and_then(|()| view.find_host(index, None));
-        match found {
-            Ok((offer, _)) => {
-                let host = view.limits.host_rank(choice, &choice.offers[offer]);
-                let found = ((rank(index), host), index, offer);
-                let of_type = |other: ChoiceIndex| choices[other].type_name == choice.type_name;
-                if best.is_none_or(|(best, other, _)| of_type(other) && found.0 < best) {
-                    best = Some(found);
-                }
-            }
-            Err(why) => {
-                refusal = refusal.or(Some(view.explain_refusal(why, None, &mut Vec::new())));
-            }
-        }
-    }
-    match best {
-        Some((_, choice, offer)) => Ok((choice, offer)),
-        None => Err(refusal.unwrap_or_else(|| Arc::new(Refused::NoInstanceType))),
-    }
+    });
+    found.ok_or_else(|| refusal.unwrap_or_else(|| Arc::new(Refused::NoInstanceType)))
 }

@@ -16,6 +16,7 @@ mod fit_matrix;
 mod larger;
 mod market;
 mod min;
+mod min_lots;
 mod of_this_plan;
 mod pending;
 mod planner;
@@ -28,6 +29,7 @@ mod retype;
 mod trial_node;
 mod view;
 mod visits;
+mod withdrawal;
 
 use crate::decision::turn::DecisionBuilder;
 use crate::scale_up::batch;

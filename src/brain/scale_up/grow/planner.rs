@@ -187,14 +187,21 @@ impl<'p, 'a> Planner<'p, 'a> {
         self.number();
     }
 
-    /// Machines from this one on that nothing came to are not made.
+    /// A planned machine, by its place in the world, is made for this reason.
+    pub(super) fn give_reason(&mut self, node: NodeIndex, reason: CreateReason) {
+        if let NodeOrigin::Planned(machine) = self.world.nodes[node].site {
+            self.planned.machines[machine].reason = reason;
+        }
+    }
+
+    /// Machines from this one on that nothing came to are not made, but for those of a pool's `min`.
     pub(super) fn drop_empty(&mut self, catalog: &Catalog<'_, 'a>, first: PlannedIndex) {
         for machine in self.planned.machines.indexes_from(first).rev() {
             let planned = &self.planned.machines[machine];
             let daemons = &catalog.choices[planned.choice].offers[planned.offer].residents;
             let residents = &self.world.nodes[planned.node].residents;
             let pods: u64 = residents.iter().map(|pods| pods.count).sum();
-            if pods <= daemons.len() as u64 {
+            if pods <= daemons.len() as u64 && !planned.is_for_min() {
                 self.cancel(catalog, machine);
                 self.planned.machines.remove(machine);
             }

@@ -16,7 +16,7 @@ use crate::simulation::company::Preferences;
 use crate::simulation::company::topology::{DomainId, FRESH};
 use crate::simulation::offer::Offer;
 use crate::simulation::pack;
-use crate::simulation::planned::{CreateReason, PlannedMachine};
+use crate::simulation::planned::PlannedMachine;
 use model::hosts::HostStrategy;
 use model::policy::PoolPolicy;
 use model::report::PodVerdict;
@@ -281,7 +281,7 @@ impl PreferenceSearch<'_, '_, '_> {
             let (node, choice) = (planned.node, &self.catalog.choices[planned.choice]);
             let counting = self.for_hosts(choice.policy);
             let preferences = planned.groups().any(|group| counting.contains_key(&group));
-            if !preferences || !matches!(planned.reason, CreateReason::Pods) {
+            if !preferences {
                 continue;
             }
             let view = self.view();

@@ -6,18 +6,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::catalog::Catalog;
-use super::draft::{FixedPlace, Lot, Model, ModelClass, ModelOffer, ModelSet, Problem, Rank};
+use super::draft::{FixedPlace, Lot, Model, ModelClass, ModelOffer, ModelSet, Problem};
+use super::min_lots::MinLots;
 use super::pending::PendingGroups;
 use super::planner::Planner;
-use super::repack::Loose;
 use super::view::PlanView;
+use super::withdrawal::{Loose, Withdrawal};
 use crate::constraints::fit::ports;
 use crate::index::{
     ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LotIndex, ModelClassIndex, ModelIndex,
     NodeIndex, OfferIndex, PlannedIndex, ShapeId, TallyIndex, TierIndex,
 };
 use crate::simulation::company::topology::{DomainsByKey, FRESH};
-use crate::simulation::company::{CounterRules, Tally};
+use crate::simulation::company::{Asks, CounterRules, Tally};
 use crate::simulation::offer::{Choice, Daemon, Offer};
 use model::resources::Resources;
 
@@ -30,7 +31,7 @@ const OFFERS: usize = 60_000;
 /// Counters of affinity, anti-affinity and spread times groups, at most: each group asks each counter wherever it goes.
 const COUNTERS: usize = 1_000_000;
 
-/// What is counted of a pod or a node: resources, then volumes by driver.
+/// What is counted of a pod or a node: resources, then volumes by driver; and after them what [`MinLots::amounts`] says.
 #[derive(Debug, Default)]
 struct CountedNames {
     resources: Vec<Arc<str>>,
@@ -56,6 +57,7 @@ struct SeenOffer<'c, 'a> {
 struct Inquiry<'q, 'v, 'a> {
     view: PlanView<'v, 'a>,
     loose: &'q IndexVec<LotIndex, Loose>,
+    mins: MinLots<'q>,
     names: CountedNames,
 }
 
@@ -63,13 +65,16 @@ struct Inquiry<'q, 'v, 'a> {
 /// [`prepare`] comes first.
 pub(super) fn pose_question(
     view: PlanView<'_, '_>,
-    withdrawn: &[PlannedIndex],
-    loose: &IndexVec<LotIndex, Loose>,
-    rank: Rank,
+    withdrawal: &Withdrawal,
 ) -> Option<(Problem, IndexVec<FixedIndex, NodeIndex>)> {
+    let loose = &withdrawal.loose;
     let inquiry = Inquiry {
         view,
         loose,
+        mins: MinLots {
+            mins: &withdrawal.mins,
+            groups: loose.len(),
+        },
         names: list_counted(view, loose),
     };
     let shapes: Vec<ShapeId> = loose.iter().map(|of| view.group(of.group).shape).collect();
@@ -84,7 +89,7 @@ pub(super) fn pose_question(
     }
     let (mut classes, seen) = inquiry.classes(&numbers);
     let (models, may) = inquiry.models(seen)?;
-    let (fixed, nodes) = inquiry.fixed(withdrawn, &numbers);
+    let (fixed, nodes) = inquiry.fixed(&withdrawal.machines, &numbers);
     for class in &mut classes {
         class.models = ModelSet::none(models.len());
     }
@@ -104,7 +109,7 @@ pub(super) fn pose_question(
         hosts: spare.hosts,
         demands: spare.demands,
         stores: spare.stores,
-        rank,
+        rank: withdrawal.rank,
         queue: inquiry.queue(),
         deals: true,
         looks: Cell::default(),
@@ -190,7 +195,7 @@ fn ports_clash(view: PlanView<'_, '_>, one: GroupIndex, other: GroupIndex) -> bo
 
 impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     /// Lots with how many pods, in the order in which kube-scheduler takes them; none where pods are nominated for the
-    /// nodes that are made for them.
+    /// nodes that are made for them. The first machines of a pool are those for its `min`.
     fn queue(&self) -> Option<Vec<(LotIndex, usize)>> {
         let view = self.view;
         if view.turn.view.policy.scale_up.nominate_pods {
@@ -206,7 +211,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         });
         let mut pods: Vec<_> = pods.collect();
         pods.sort_unstable();
-        let mut queue: Vec<(LotIndex, usize)> = Vec::new();
+        let mut queue: Vec<(LotIndex, usize)> = self.mins.counts().collect();
         for (.., lot) in pods {
             match queue.last_mut() {
                 Some((last, count)) if *last == lot => *count += 1,
@@ -225,20 +230,18 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             let count = volumes.map_or(0, |volumes| volumes.known.len() + volumes.fresh.len());
             i64::try_from(count).unwrap_or(i64::MAX)
         }));
+        asked.extend(self.mins.amounts(None));
         asked
     }
 
-    fn lots(
-        &self,
-        asks: Vec<crate::simulation::company::Asks>,
-        may: IndexVec<LotIndex, ModelSet>,
-    ) -> IndexVec<LotIndex, Lot> {
+    fn lots(&self, asks: Vec<Asks>, may: IndexVec<LotIndex, ModelSet>) -> IndexVec<LotIndex, Lot> {
         let (view, loose) = (self.view, self.loose);
         let losses = count_losses(view, loose);
         // Whoever waits may take the place of those of a lower priority.
         let waiting = loose.iter().filter(|of| of.pods.len() > of.placed);
         let first = waiting.map(|of| view.priority(of.group)).max();
-        let both = loose.iter().zip(asks).zip(may);
+        let mut may = may.into_iter();
+        let both = loose.iter().zip(asks).zip(may.by_ref());
         let lots = both.map(|((of, asks), may)| {
             let priority = view.priority(of.group);
             Lot {
@@ -254,6 +257,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 apart: loose
                     .iter()
                     .map(|other| ports_clash(view, of.group, other.group))
+                    .chain(self.mins.mins.iter().map(|_| false))
                     .collect(),
                 may,
                 asks,
@@ -261,7 +265,9 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 tied: false,
             }
         });
-        lots.collect()
+        let mut lots: IndexVec<LotIndex, Lot> = lots.collect();
+        self.mins.add_to(&mut lots, may);
+        lots
     }
 
     /// What offers are to the rules that pods have for each other's company.
@@ -319,7 +325,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         (classes, seen)
     }
 
-    /// The models, and by group which of them it may be on.
+    /// The models, and by lot which of them it may be on.
     fn models(
         &self,
         seen: Vec<SeenOffer<'v, 'a>>,
@@ -359,9 +365,9 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 return None;
             }
         }
-        models.sort_by_key(|(model, _)| (model.tier, model.price, model.scarce, model.choice));
+        models.sort_by_key(|(model, _)| (model.rank(), model.choice));
         let models: IndexVec<ModelIndex, (Model, IndexVec<LotIndex, bool>)> = models.into();
-        let may = self.loose.indexes().map(|lot| {
+        let may = self.mins.all().map(|lot| {
             let mut models_of_lot = ModelSet::none(models.len());
             for (index, (_, may)) in models.indexed() {
                 if may[lot] {
@@ -376,7 +382,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         (!models.is_empty()).then_some((models, may))
     }
 
-    /// The model of an offer by itself, and by group whether it may be on it; none where no group may.
+    /// The model of an offer by itself, and by lot whether it may be on it; none where none may.
     fn model(
         &self,
         offer: &SeenOffer<'v, 'a>,
@@ -390,12 +396,14 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 && tier <= of.tier
                 && view.unmet(of.group, offer.choice, offer.at) <= of.unmet
         });
+        let may = may.chain(self.mins.may(choice.pool_index));
         let may: IndexVec<LotIndex, bool> = may.collect();
         let mut free = amounts(&offer.of.free, &self.names, false);
         free.extend(self.names.drivers.iter().map(|driver| {
             let limit = choice.slots.as_ref().and_then(|slots| slots.limit(driver));
             limit.map_or(i64::MAX, i64::from)
         }));
+        free.extend(self.mins.amounts(Some(choice.pool_index)));
         let site = ModelOffer {
             offer: offer.at,
             host: offer.of.host_index,
@@ -430,9 +438,12 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         let (view, loose) = (self.view, self.loose);
         let mut fixed = IndexVec::default();
         let mut nodes = IndexVec::default();
-        let mut add = |node: NodeIndex, tier: TierIndex, may: IndexVec<LotIndex, bool>| {
+        let mut add = |node: NodeIndex, tier: TierIndex, mut may: IndexVec<LotIndex, bool>| {
             if !may.contains(&true) {
                 return;
+            }
+            for _ in self.mins.mins {
+                may.push(false);
             }
             let at = view.world.company.at(node);
             let mut free = amounts(&view.world.nodes[node].free, &self.names, false);
@@ -441,6 +452,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 let left = slots.and_then(|slots| slots.left(driver));
                 left.unwrap_or(i64::MAX)
             }));
+            free.extend(self.mins.amounts(None));
             let counts = numbers.counters.iter();
             let counts = counts.map(|tally| view.world.company.counts_on(tally, node));
             fixed.push(FixedPlace {

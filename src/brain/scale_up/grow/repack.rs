@@ -9,52 +9,26 @@ use std::collections::BTreeSet;
 
 use super::catalog::Catalog;
 use super::closed_domains;
-use super::draft::{self, BetterPlan, Problem, Rank, To};
+use super::draft::{self, BetterPlan, Problem, To};
 use super::first::Visit;
 use super::pending::{PendingGroup, PendingGroups};
 use super::planner::Planner;
 use super::question;
 use super::view::PlanView;
 use super::visits::{come_again, find_movable, leave, split_staying};
+use super::withdrawal::{self, Withdrawal};
 use crate::constraints::shape::Resident;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{
     ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LotIndex, ModelIndex, NodeIndex,
-    OfferIndex, PlannedIndex, TierIndex,
+    OfferIndex, PlannedIndex,
 };
 use crate::simulation::company::topology::DomainId;
 use crate::simulation::pack::{self, Seats};
-use crate::simulation::planned::{CreateReason, PlannedMachine};
+use crate::simulation::planned::CreateReason;
 use crate::simulation::world::{NodeOrigin, Saved};
 use model::reasons::Refused;
 use model::report::PodVerdict;
-
-/// Plans for more pods, or more groups, stay as they are.
-const PODS: usize = 10_000;
-const GROUPS: usize = 1_000;
-
-/// A group whose pods may be laid out anew.
-#[derive(Debug)]
-pub(super) struct Loose {
-    pub(super) group: GroupIndex,
-    /// The group's pods on machines that are withdrawn, and those without a place: by their number in the group.
-    pub(super) pods: Vec<usize>,
-    /// The number of `pods` that have a place in the first plan; they come first in the list.
-    pub(super) placed: usize,
-    /// The lightest tier they may be in, and the most of their preferences that may not be met.
-    pub(super) tier: TierIndex,
-    pub(super) unmet: i64,
-}
-
-/// What of the first plan may be laid out anew, and what it comes to as it is.
-#[derive(Debug)]
-struct Withdrawal {
-    /// Planned machines, by their numbers.
-    machines: Vec<PlannedIndex>,
-    loose: IndexVec<LotIndex, Loose>,
-    /// What a second plan must be better than.
-    rank: Rank,
-}
 
 /// Where pods of a loose group went.
 #[derive(Debug)]
@@ -116,7 +90,7 @@ pub(super) fn repack_once<'p, 'a>(
         Ok(split) => split,
         Err(visits) => return visits,
     };
-    let Some(withdrawal) = propose(view, &leaving, &movable) else {
+    let Some(withdrawal) = withdrawal::propose(view, &leaving, &movable) else {
         staying.extend(leaving);
         return staying;
     };
@@ -126,12 +100,7 @@ pub(super) fn repack_once<'p, 'a>(
     }
     question::prepare(planner, catalog, pending, &withdrawal.loose);
     let view = planner.view(catalog, pending);
-    let question = question::pose_question(
-        view,
-        &withdrawal.machines,
-        &withdrawal.loose,
-        withdrawal.rank,
-    );
+    let question = question::pose_question(view, &withdrawal);
     let replaced = question.is_some_and(|(mut problem, nodes)| {
         if let Domains::Without(key, domain) = domains
             && !problem.close(key, domain)
@@ -172,158 +141,6 @@ pub(super) fn repack_once<'p, 'a>(
         return staying;
     }
     Vec::new()
-}
-
-/// What may be laid out anew; `None` where nothing is, or too much.
-fn propose(
-    view: PlanView<'_, '_>,
-    visits: &[Visit],
-    movable: &IndexVec<GroupIndex, bool>,
-) -> Option<Withdrawal> {
-    let machines = find_withdrawable(view, movable)?;
-    let loose = find_loose(view, visits, &machines, movable);
-    let pods: usize = loose.iter().map(|of| of.pods.len()).sum();
-    if pods == 0 || pods > PODS || loose.len() > GROUPS {
-        return None;
-    }
-    let mut rank = rank_first(view, &machines, &loose);
-    if !view.turn.view.policy.scale_up.nominate_pods {
-        // What a plan costs in the end is more than its price, and is not known of this one.
-        rank.price = i128::MAX;
-    }
-    Some(Withdrawal {
-        machines,
-        loose,
-        rank,
-    })
-}
-
-/// The planned machines that may be given up, all their pods being free to go; `None` where nothing is to be
-/// laid out.
-fn find_withdrawable(
-    view: PlanView<'_, '_>,
-    movable: &IndexVec<GroupIndex, bool>,
-) -> Option<Vec<PlannedIndex>> {
-    let machines = view.planned.machines.indexes().filter(|machine| {
-        let planned = &view.planned.machines[*machine];
-        let for_pods = matches!(planned.reason, CreateReason::Pods);
-        for_pods && planned.groups().all(|group| movable[group])
-    });
-    let machines: Vec<PlannedIndex> = machines.collect();
-    let mut groups = view.pending.groups.indexed();
-    let left = groups.any(|(group, of)| movable[group] && of.left() > 0);
-    (left || !machines.is_empty()).then_some(machines)
-}
-
-/// The groups whose pods are laid out anew when these machines are withdrawn.
-fn find_loose(
-    view: PlanView<'_, '_>,
-    visits: &[Visit],
-    machines: &[PlannedIndex],
-    movable: &IndexVec<GroupIndex, bool>,
-) -> IndexVec<LotIndex, Loose> {
-    let groups = view.pending.groups.indexes();
-    let groups = groups.filter(|group| movable[*group]);
-    let mut all: Vec<Loose> = groups
-        .map(|group| Loose {
-            group,
-            pods: Vec::new(),
-            placed: 0,
-            tier: TierIndex(0),
-            unmet: 0,
-        })
-        .collect();
-    let at: Vec<GroupIndex> = all.iter().map(|loose| loose.group).collect();
-    let withdrawn = machines.iter();
-    for planned in withdrawn.map(|machine| &view.planned.machines[*machine]) {
-        let tier = view.tier(planned.choice);
-        for assigned in &planned.assigned {
-            let Ok(index) = at.binary_search(&assigned.group) else {
-                continue;
-            };
-            let unmet = view.unmet(assigned.group, planned.choice, planned.offer);
-            let loose = &mut all[index];
-            loose.pods.extend(assigned.pods.clone());
-            loose.unmet = loose.unmet.max(unmet);
-            loose.tier = loose.tier.max(tier);
-        }
-    }
-    for visit in visits {
-        if let Ok(index) = at.binary_search(&visit.group) {
-            all[index].pods.extend(visit.pods.clone());
-        }
-    }
-    let left = all.iter().any(|loose| view.group(loose.group).left() > 0);
-    for loose in &mut all {
-        loose.placed = loose.pods.len();
-        // Where somebody has no place, that comes before preferences and weights.
-        if left || loose.placed == 0 {
-            (loose.tier, loose.unmet) = (TierIndex(usize::MAX), i64::MAX);
-        }
-        loose.pods.sort_unstable();
-        let group = view.group(loose.group);
-        loose.pods.extend(group.next..group.pods.len());
-    }
-    all.retain(|loose| !loose.pods.is_empty());
-    all.into()
-}
-
-/// What the first plan is compared by.
-fn rank_first(view: PlanView<'_, '_>, machines: &[PlannedIndex], loose: &[Loose]) -> Rank {
-    let made = machines.iter().map(|machine| {
-        let planned = &view.planned.machines[*machine];
-        (planned, planned.count())
-    });
-    let made: Vec<_> = made.collect();
-    let left = loose.iter().map(|of| of.pods.len() - of.placed);
-    let left: Vec<usize> = left.collect();
-    let carries = |node: NodeIndex, group: GroupIndex| {
-        let mut on = made.iter().filter(|(planned, _)| planned.node == node);
-        on.any(|(planned, _)| planned.groups().any(|of| of == group))
-    };
-    rank(view, loose, (&made, &carries), &left)
-}
-
-/// Whether the machine at a place carries pods of a group.
-type Carries<'c> = dyn Fn(NodeIndex, GroupIndex) -> bool + 'c;
-
-/// What a plan is compared by: machines with how many pods and whether one carries pods of a group, and by loose group how many have no
-/// place.
-fn rank(
-    view: PlanView<'_, '_>,
-    loose: &[Loose],
-    (made, carries): (&[(&PlannedMachine, usize)], &Carries<'_>),
-    left: &[usize],
-) -> Rank {
-    let losses = question::count_losses(view, loose);
-    let lost = loose.iter().zip(left).map(|(of, left)| {
-        let loss = losses.get(&view.priority(of.group)).copied().unwrap_or(1);
-        loss.saturating_mul(*left as u128)
-    });
-    let price = |planned: &PlannedMachine| i128::from(view.choice(planned.choice).price);
-    let scarce = |planned: &PlannedMachine| question::scarcity(view, planned.choice, loose);
-    let company = &view.world.company;
-    let uneven = |of: &Loose| {
-        let nodes = made.iter().map(|(planned, _)| planned.node);
-        let nodes: Vec<NodeIndex> = nodes.filter(|node| carries(*node, of.group)).collect();
-        let rules = company.known_rules(view.group(of.group).shape);
-        rules.map_or(0, |rules| company.uneven(rules, &nodes))
-    };
-    let made = || made.iter();
-    let lost = lost.fold(0, u128::saturating_add);
-    Rank {
-        lost,
-        uneven: match lost {
-            0 => loose.iter().map(uneven).sum(),
-            _ => 0,
-        },
-        lighter: made()
-            .map(|(planned, pods)| pods * view.tier(planned.choice).0)
-            .sum(),
-        price: made().map(|(planned, _)| price(planned)).sum(),
-        machines: made().count(),
-        scarce: made().map(|(planned, _)| u64::from(scarce(planned))).sum(),
-    }
 }
 
 /// Whether this question found no better plan before, or none that the world took. It is not asked again as long as nothing has changed:
@@ -422,6 +239,10 @@ impl RepackTrial<'_, '_, '_> {
                     *opened[at].insert(node)
                 }
             };
+            if let Some(min) = self.withdrawal.min_of(step.lot) {
+                self.planner.give_reason(node, min.reason);
+                continue;
+            }
             let count = self.put_some(step.lot, node, step.count, &mut seats, undo);
             if count < step.count {
                 waiting.push((step.lot, node, step.count - count));
@@ -520,14 +341,15 @@ impl RepackTrial<'_, '_, '_> {
         let made = made.filter_map(|planned| {
             let on = seats.iter().filter(|seat| seat.node == planned.node);
             let pods: usize = on.map(|seat| seat.count).sum();
-            (pods > 0).then_some((planned, pods))
+            (pods > 0 || planned.is_for_min()).then_some((planned, pods))
         });
         let made: Vec<_> = made.collect();
         let carries = |node: NodeIndex, group: GroupIndex| {
             let mut on = seats.iter().filter(|seat| seat.node == node);
             on.any(|seat| loose[seat.loose].group == group)
         };
-        rank(self.view(), loose, (&made, &carries), &left) < self.problem.rank
+        let rank = withdrawal::rank(self.view(), loose, (&made, &carries), &left);
+        rank < self.problem.rank
     }
 
     /// Says which pods go where, and of those that lost their place why.

@@ -10,7 +10,7 @@ use super::view::PlanView;
 use crate::constraints::fit::attach::AttachSlots;
 use crate::index::{ChoiceIndex, OfferIndex, PlannedIndex};
 use crate::simulation::offer::{Choice, Offer};
-use crate::simulation::planned::{CreateReason, PlannedMachine};
+use crate::simulation::planned::PlannedMachine;
 use crate::simulation::world::SimNode;
 use model::resources::Resources;
 
@@ -163,7 +163,7 @@ impl<'v, 'a> Retype<'v, 'a> {
     }
 }
 
-/// Phase: every machine that was planned for pods becomes the cheapest type of its pool that holds what was put on it.
+/// Phase: every planned machine becomes the cheapest type of its pool that holds what was put on it.
 pub(super) fn shrink_to_fit<'a>(
     planner: &mut Planner<'_, 'a>,
     catalog: &Catalog<'_, 'a>,
@@ -187,9 +187,6 @@ fn find_cheapest_that_holds(
     order: &[ChoiceIndex],
 ) -> Option<(ChoiceIndex, OfferIndex)> {
     let planned = &view.planned.machines[machine];
-    if !matches!(planned.reason, CreateReason::Pods) {
-        return None;
-    }
     let now = view.choice(planned.choice);
     let cheaper = order.iter().copied();
     let cheaper = cheaper.take_while(|choice| view.choice(*choice).price < now.price);

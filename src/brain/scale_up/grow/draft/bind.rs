@@ -8,8 +8,9 @@ use super::state::{Draft, DraftMachine};
 use super::{Model, ModelSet, Problem};
 use crate::index::{
     DraftMachineIndex, HostIndex, IndexVec, ModelClassIndex, ModelIndex, PoolIndex, SiteIndex,
+    TierIndex,
 };
-use crate::scale_up::hosts::{HostCapacity, MachineSize};
+use crate::scale_up::hosts::{HostCapacity, HostRank, MachineSize};
 use crate::scale_up::limits::Allowance;
 use crate::scale_up::stores::Stores;
 
@@ -52,6 +53,11 @@ impl Allowance {
 }
 
 impl Model {
+    /// What models are sorted by: in one plan the first that can be had is taken.
+    pub(in crate::scale_up::grow) fn rank(&self) -> (TierIndex, i64, u32) {
+        (self.tier, self.price, self.scarce)
+    }
+
     /// What a machine of it takes of its host.
     fn size(&self) -> MachineSize {
         MachineSize {
@@ -108,10 +114,34 @@ impl Books {
         self.stores.give(&of.takes[site]);
     }
 
-    /// The first of these models that may be made, and where.
+    /// The first of these models that may be made, and where. Of a pool over several regions that is where its strategy takes a
+    /// host, as if all hosts were in one: [`crate::scale_up::one_machine::bind`] does as much for a machine by itself.
     fn first(&self, problem: &Problem, models: &ModelSet) -> Option<(ModelIndex, SiteIndex)> {
         let mut models = models.iter();
-        models.find_map(|model| Some((model, self.site(problem, model)?)))
+        let mut best = models.find_map(|model| Some((model, self.site(problem, model)?)))?;
+        let first = &problem.models[best.0];
+        // Those of one rank come one after the other.
+        let twins = models.take_while(|model| problem.models[*model].rank() == first.rank());
+        for model in twins {
+            let of = &problem.models[model];
+            let elsewhere = of.pool == first.pool && of.pool_region != first.pool_region;
+            if !elsewhere || of.size() != first.size() {
+                continue;
+            }
+            if let Some(site) = self.site(problem, model)
+                && self.host_rank(problem, (model, site)) < self.host_rank(problem, best)
+            {
+                best = (model, site);
+            }
+        }
+        Some(best)
+    }
+
+    /// How good the host of a site is for one more machine of a model.
+    fn host_rank(&self, problem: &Problem, (model, site): (ModelIndex, SiteIndex)) -> HostRank {
+        let of = &problem.models[model];
+        let host = of.sites[site].host;
+        self.hosts[host].rank(&problem.demands[of.pool_region], host)
     }
 }
 

@@ -1,0 +1,280 @@
+//! What of the first plan is given up for the second one to be made of: its machines, with the pods on them and those without a place.
+//!
+//! A machine for a pool's `min` is given up as one for pods is. The second plan has as many machines of its pool as were given up, of
+//! whatever types, so that pods may choose its type: [`super::question`] asks for such a machine as for a pod that any machine of the
+//! pool holds, and none holds a second time.
+
+use std::collections::BTreeMap;
+
+use super::draft::Rank;
+use super::first::Visit;
+use super::question;
+use super::view::PlanView;
+use crate::index::{
+    GroupIndex, IndexVec, ListIndex, LotIndex, NodeIndex, PlannedIndex, PoolIndex, RowIndex,
+    TierIndex,
+};
+use crate::simulation::offer::Choice;
+use crate::simulation::planned::{CreateReason, PlannedMachine};
+
+/// Plans for more pods, or more groups, stay as they are.
+const PODS: usize = 10_000;
+const GROUPS: usize = 1_000;
+
+/// A group whose pods may be laid out anew.
+#[derive(Debug)]
+pub(super) struct Loose {
+    pub(super) group: GroupIndex,
+    /// The group's pods on machines that are withdrawn, and those without a place: by their number in the group.
+    pub(super) pods: Vec<usize>,
+    /// The number of `pods` that have a place in the first plan; they come first in the list.
+    pub(super) placed: usize,
+    /// The lightest tier they may be in, and the most of their preferences that may not be met.
+    pub(super) tier: TierIndex,
+    pub(super) unmet: i64,
+}
+
+/// Machines for the `min` of a pool that may be laid out anew: a plan has as many of the pool.
+#[derive(Debug)]
+pub(super) struct MinMachines {
+    /// The pool's place in the policy.
+    pub(super) pool: PoolIndex,
+    pub(super) machines: usize,
+    /// Why they are made, the pods that come to them aside.
+    pub(super) reason: CreateReason,
+}
+
+/// What of the first plan may be laid out anew, and what it comes to as it is.
+#[derive(Debug)]
+pub(super) struct Withdrawal {
+    /// Planned machines, by their numbers.
+    pub(super) machines: Vec<PlannedIndex>,
+    pub(super) loose: IndexVec<LotIndex, Loose>,
+    /// The machines that are for the `min` of pools, in the order of the policy.
+    pub(super) mins: Vec<MinMachines>,
+    /// What a second plan must be better than.
+    pub(super) rank: Rank,
+}
+
+impl Withdrawal {
+    /// The `min` that a lot stands for, where it stands for no group: those of groups come first.
+    pub(super) fn min_of(&self, lot: LotIndex) -> Option<&MinMachines> {
+        let after = lot.position().checked_sub(self.loose.len())?;
+        self.mins.get(after)
+    }
+}
+
+/// What may be laid out anew; `None` where nothing is, or too much.
+pub(super) fn propose(
+    view: PlanView<'_, '_>,
+    visits: &[Visit],
+    movable: &IndexVec<GroupIndex, bool>,
+) -> Option<Withdrawal> {
+    let machines = find_withdrawable(view, movable)?;
+    let loose = find_loose(view, visits, &machines, movable);
+    let pods: usize = loose.iter().map(|of| of.pods.len()).sum();
+    if pods == 0 || pods > PODS || loose.len() > GROUPS {
+        return None;
+    }
+    let mut rank = rank_first(view, &machines, &loose);
+    if !view.turn.view.policy.scale_up.nominate_pods {
+        // What a plan costs in the end is more than its price, and is not known of this one.
+        rank.price = i128::MAX;
+    }
+    Some(Withdrawal {
+        mins: count_for_min(view, &machines),
+        machines,
+        loose,
+        rank,
+    })
+}
+
+/// The planned machines that may be given up, all their pods being free to go; `None` where nothing is to be
+/// laid out.
+fn find_withdrawable(
+    view: PlanView<'_, '_>,
+    movable: &IndexVec<GroupIndex, bool>,
+) -> Option<Vec<PlannedIndex>> {
+    // Whether a pod of such a group waits, by row.
+    let mut rows: BTreeMap<RowIndex, bool> = BTreeMap::new();
+    for (_, of) in view
+        .pending
+        .groups
+        .indexed()
+        .filter(|(group, _)| movable[*group])
+    {
+        *rows.entry(of.row).or_default() |= of.left() > 0;
+    }
+    let left = rows.values().any(|waits| *waits);
+    // By pool and weight: a pool's regions may differ in weight.
+    let mut known: BTreeMap<(PoolIndex, i32), bool> = BTreeMap::new();
+    let mut may_go = |planned: &PlannedMachine| {
+        let choice = view.choice(planned.choice);
+        let key = (choice.pool_index, choice.policy.weight);
+        !planned.is_for_min()
+            || *known
+                .entry(key)
+                .or_insert_with(|| takes_part(view, choice, &rows))
+    };
+    let machines = view.planned.machines.indexes().filter(|machine| {
+        let planned = &view.planned.machines[*machine];
+        planned.groups().all(|group| movable[group]) && may_go(planned)
+    });
+    let machines: Vec<PlannedIndex> = machines.collect();
+    (left || !machines.is_empty()).then_some(machines)
+}
+
+/// Whether machines for the `min` of a choice's pool are laid out anew: pods with some of these rows could be on its types, and one of those
+/// waits, or none could be in a heavier pool. For the weight's sake it would get a machine more there, while this one is made in any
+/// case, and takes pods as a node that is there does.
+fn takes_part(view: PlanView<'_, '_>, kept: &Choice<'_>, rows: &BTreeMap<RowIndex, bool>) -> bool {
+    let choices = view.catalog.choices;
+    let (mut some, mut left, mut heavier) = (false, false, false);
+    for (row, waits) in rows {
+        let any = &view.catalog.rows.get(*row).any;
+        let could_be = |of: &dyn Fn(&Choice<'_>) -> bool| {
+            let mut choices = choices.indexed();
+            choices.any(|(index, choice)| any[index] && of(choice))
+        };
+        if could_be(&|choice| choice.pool_index == kept.pool_index) {
+            some = true;
+            left |= *waits;
+            heavier |= could_be(&|choice| choice.policy.weight > kept.policy.weight);
+        }
+    }
+    some && (left || !heavier)
+}
+
+/// How many of these machines are for the `min` of which pool.
+fn count_for_min(view: PlanView<'_, '_>, machines: &[PlannedIndex]) -> Vec<MinMachines> {
+    let mut mins: BTreeMap<PoolIndex, MinMachines> = BTreeMap::new();
+    for machine in machines {
+        let planned = &view.planned.machines[*machine];
+        if !planned.is_for_min() {
+            continue;
+        }
+        let pool = view.choice(planned.choice).pool_index;
+        let min = mins.entry(pool).or_insert(MinMachines {
+            pool,
+            machines: 0,
+            reason: planned.reason,
+        });
+        min.machines += 1;
+    }
+    mins.into_values().collect()
+}
+
+/// The groups whose pods are laid out anew when these machines are withdrawn.
+fn find_loose(
+    view: PlanView<'_, '_>,
+    visits: &[Visit],
+    machines: &[PlannedIndex],
+    movable: &IndexVec<GroupIndex, bool>,
+) -> IndexVec<LotIndex, Loose> {
+    let groups = view.pending.groups.indexes();
+    let groups = groups.filter(|group| movable[*group]);
+    let mut all: Vec<Loose> = groups
+        .map(|group| Loose {
+            group,
+            pods: Vec::new(),
+            placed: 0,
+            tier: TierIndex(0),
+            unmet: 0,
+        })
+        .collect();
+    let at: Vec<GroupIndex> = all.iter().map(|loose| loose.group).collect();
+    let withdrawn = machines.iter();
+    for planned in withdrawn.map(|machine| &view.planned.machines[*machine]) {
+        let tier = view.tier(planned.choice);
+        for assigned in &planned.assigned {
+            let Ok(index) = at.binary_search(&assigned.group) else {
+                continue;
+            };
+            let unmet = view.unmet(assigned.group, planned.choice, planned.offer);
+            let loose = &mut all[index];
+            loose.pods.extend(assigned.pods.clone());
+            loose.unmet = loose.unmet.max(unmet);
+            loose.tier = loose.tier.max(tier);
+        }
+    }
+    for visit in visits {
+        if let Ok(index) = at.binary_search(&visit.group) {
+            all[index].pods.extend(visit.pods.clone());
+        }
+    }
+    let left = all.iter().any(|loose| view.group(loose.group).left() > 0);
+    for loose in &mut all {
+        loose.placed = loose.pods.len();
+        // Where somebody has no place, that comes before preferences and weights.
+        if left || loose.placed == 0 {
+            (loose.tier, loose.unmet) = (TierIndex(usize::MAX), i64::MAX);
+        }
+        loose.pods.sort_unstable();
+        let group = view.group(loose.group);
+        loose.pods.extend(group.next..group.pods.len());
+    }
+    all.retain(|loose| !loose.pods.is_empty());
+    all.into()
+}
+
+/// What the first plan is compared by.
+fn rank_first(view: PlanView<'_, '_>, machines: &[PlannedIndex], loose: &[Loose]) -> Rank {
+    let made = machines.iter().map(|machine| {
+        let planned = &view.planned.machines[*machine];
+        (planned, planned.count())
+    });
+    let made: Vec<_> = made.collect();
+    let left = loose.iter().map(|of| of.pods.len() - of.placed);
+    let left: Vec<usize> = left.collect();
+    let carries = |node: NodeIndex, group: GroupIndex| {
+        let mut on = made.iter().filter(|(planned, _)| planned.node == node);
+        on.any(|(planned, _)| planned.groups().any(|of| of == group))
+    };
+    rank(view, loose, (&made, &carries), &left)
+}
+
+/// Whether the machine at a place carries pods of a group.
+pub(super) type Carries<'c> = dyn Fn(NodeIndex, GroupIndex) -> bool + 'c;
+
+/// What a plan is compared by: machines with how many pods and whether one carries pods of a group, and by loose group how many have no
+/// place.
+pub(super) fn rank(
+    view: PlanView<'_, '_>,
+    loose: &[Loose],
+    (made, carries): (&[(&PlannedMachine, usize)], &Carries<'_>),
+    left: &[usize],
+) -> Rank {
+    let losses = question::count_losses(view, loose);
+    let lost = loose.iter().zip(left).map(|(of, left)| {
+        let loss = losses.get(&view.priority(of.group)).copied().unwrap_or(1);
+        loss.saturating_mul(*left as u128)
+    });
+    let price = |planned: &PlannedMachine| i128::from(view.choice(planned.choice).price);
+    let scarce = |planned: &PlannedMachine| question::scarcity(view, planned.choice, loose);
+    let company = &view.world.company;
+    let uneven = |of: &Loose| {
+        let nodes = made.iter().map(|(planned, _)| planned.node);
+        let nodes: Vec<NodeIndex> = nodes.filter(|node| carries(*node, of.group)).collect();
+        let rules = company.known_rules(view.group(of.group).shape);
+        rules.map_or(0, |rules| company.uneven(rules, &nodes))
+    };
+    let made = || made.iter();
+    let lost = lost.fold(0, u128::saturating_add);
+    Rank {
+        lost,
+        uneven: match lost {
+            0 => loose.iter().map(uneven).sum(),
+            _ => 0,
+        },
+        lighter: made()
+            .map(|(planned, pods)| {
+                // The `min` of its pool counts as a pod does.
+                let pods = pods + usize::from(planned.is_for_min());
+                pods * view.tier(planned.choice).0
+            })
+            .sum(),
+        price: made().map(|(planned, _)| price(planned)).sum(),
+        machines: made().count(),
+        scarce: made().map(|(planned, _)| u64::from(scarce(planned))).sum(),
+    }
+}
