@@ -315,7 +315,7 @@ fn a_distribution_with_dnf_gets_the_same() {
         "{repository}"
     );
     assert!(!called.contains("apt-get"), "{called}");
-    // By name behind the 90_dpkg.cfg of Debian and Ubuntu: the last one decides.
+    // By name behind 90_dpkg.cfg, which images of Debian and Ubuntu may have: the last one decides.
     let sources = root.read("etc/cloud/cloud.cfg.d/99-pve-autoscaler.cfg");
     assert_eq!(sources, "datasource_list: [NoCloud, ConfigDrive, None]\n");
 }

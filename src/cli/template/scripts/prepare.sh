@@ -56,8 +56,8 @@ else
   fi
 fi
 systemctl enable qemu-guest-agent || true
-# PVE gives cloud-init's data on a drive: looking for clouds costs every boot seconds. The last file by name decides, and Debian's and
-# Ubuntu's 90_dpkg.cfg names all clouds.
+# PVE gives cloud-init's data on a drive: looking for clouds costs every boot seconds. The last file by name decides, and 90_dpkg.cfg,
+# which images of Debian and Ubuntu may have, names all clouds.
 if [ -d /etc/cloud/cloud.cfg.d ]; then
   echo 'datasource_list: [NoCloud, ConfigDrive, None]' >/etc/cloud/cloud.cfg.d/99-pve-autoscaler.cfg
 fi
