@@ -288,6 +288,30 @@ async fn a_dead_clone_does_not_wait_for_the_clone_of_another_intent() {
     assert_eq!(reply.outcome, "done", "{reply:?}");
 }
 
+/// An intent of ours names the VMID, and somebody else's clone of the same template was quicker.
+#[tokio::test(start_paused = true)]
+async fn what_has_a_name_notes_or_a_disk_is_no_placeholder() {
+    for more in [
+        None,
+        Some(("name", "mine")),
+        Some(("description", "mine")),
+        Some(("scsi0", "ceph:vm-9050-disk-0,size=8G")),
+    ] {
+        let rig = with_placeholder(true).await;
+        tokio::time::advance(Span::minutes(10).to_std()).await;
+        let failed = json!({"data": {"status": "stopped", "exitstatus": "no space left"}});
+        rig.world.answer(&task_path(), 200, &failed);
+        if let Some((key, value)) = more {
+            rig.world.set(9050, key, json!(value));
+        }
+        let reply = rig.send("DELETE", DESTROY, &[("purge", "1")]).await;
+        match more {
+            None => assert_eq!(reply.outcome, "done", "{reply:?}"),
+            Some((key, _)) => rig.refused(&reply, key),
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_placeholder_is_not_ours_without_proof() {
     // Without an intent.

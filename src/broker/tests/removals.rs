@@ -68,6 +68,34 @@ async fn a_removal_of_ours_that_was_cut_short_is_finished_past_the_lock() {
     assert_eq!(reply.outcome, "refused-by-broker");
 }
 
+#[tokio::test]
+async fn remains_wait_for_each_task_that_runs_on_their_vm_and_for_no_other() {
+    let again = TASK.replace("66F0A1B2", "66F0A1F0");
+    let elsewhere = TASK.replace(":9001:", ":9002:");
+    for (upid, ended, holds) in [
+        (TASK, None, true),
+        (&*again, None, true),
+        (TASK, Some(1_727_046_200), false),
+        (&*again, Some(1_727_046_300), false),
+        (&*elsewhere, None, false),
+    ] {
+        let rig = interrupted().await;
+        let status = ended.map_or("RUNNING", |_| "OK");
+        let mut task = json!({"upid": upid, "status": status});
+        if let Some(at) = ended {
+            task["endtime"] = json!(at);
+        }
+        // PVE lists tasks as active for a while after their end.
+        tasks(&rig, &json!([task]));
+        let reply = destroy(&rig).await;
+        if holds {
+            rig.refused(&reply, upid);
+        } else {
+            assert_eq!(reply.outcome, "done", "{upid} {ended:?}: {reply:?}");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_others_left_or_what_holds_more_than_the_lock_stays() {
     // Nobody's, as far as we know.
@@ -179,6 +207,19 @@ async fn a_removal_is_forgotten_once_the_vm_is_gone_or_another_has_its_vmid() {
     let path = format!("{PATH}/status/start");
     assert_eq!(rig.send("POST", &path, &[]).await.outcome, "done");
     assert_eq!(removal(&rig, 9001), None, "another machine is there");
+    let record = rig.intent(9001).expect("recorded");
+    assert_eq!(record["machine"], json!("small-other"));
+}
+
+/// A removal without an answer may still be carried out: what it leaves must be known then.
+#[tokio::test]
+async fn the_removal_of_a_vm_that_is_still_there_is_not_forgotten() {
+    let rig = rig::rig();
+    rig.world.answer(PATH, 596, &Value::Null);
+    assert_eq!(destroy(&rig).await.outcome, "unknown");
+    let path = format!("{PATH}/status/start");
+    assert_eq!(rig.send("POST", &path, &[]).await.outcome, "done");
+    assert!(removal(&rig, 9001).is_some());
 }
 
 #[tokio::test(start_paused = true)]

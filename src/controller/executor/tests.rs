@@ -601,6 +601,78 @@ fn tm_22_a_pod_that_came_to_an_empty_node_ends_the_removal() {
 }
 
 #[test]
+fn a_node_that_is_uncordoned_before_the_first_eviction_keeps_its_pods() {
+    simulate(async {
+        let lab = lab("").await;
+        let back = async {
+            let open = json!({ "spec": { "unschedulable": null } });
+            lab.api("PATCH", &lab.node_path(0), open).await;
+        };
+        let (result, _) = lab.remove_while(3, back).await;
+        let failure = result.expect_err("somebody wants it back");
+        assert!(failure.message.contains("uncordoned"), "{failure:?}");
+        assert_eq!(lab.evictions("web-"), 0);
+        lab.in_service(0).await;
+    });
+}
+
+#[test]
+fn a_node_that_is_uncordoned_while_a_budget_or_a_volume_holds_it_is_in_service_again() {
+    let back = async |lab: &Lab| {
+        let open = async {
+            let open = json!({ "spec": { "unschedulable": null } });
+            lab.api("PATCH", &lab.node_path(0), open).await;
+        };
+        let (result, took) = lab.remove_while(30, open).await;
+        let failure = result.expect_err("somebody wants it back");
+        assert!(failure.message.contains("uncordoned"), "{failure:?}");
+        assert!(took < Duration::from_secs(45), "{took:?}");
+        lab.in_service(0).await;
+    };
+    simulate(async {
+        let lab = lab("").await;
+        lab.budget("web").await;
+        back(&lab).await;
+        assert!(lab.evictions("web-") > 0, "it was being drained");
+    });
+    simulate(async {
+        let mut lab = made(1, "", Span::minutes(10), |router| router).await;
+        lab.database().await;
+        back(&lab).await;
+        assert_eq!(lab.attachments(), 1, "its volume was waited for");
+    });
+}
+
+#[test]
+fn a_vm_that_a_person_protects_after_the_drain_is_not_destroyed() {
+    simulate(async {
+        let lab = lab("").await;
+        let vmid = lab.removals[0].target.vmid;
+        let lock = |lock: Option<&str>| {
+            let lock = lock.map(str::to_owned);
+            let act = AdminAct::Lock { vmid, lock };
+            lab.world.pve.administer(&act).expect("it is there");
+        };
+        lock(Some("backup"));
+        let protect = async {
+            let act = AdminAct::Configure {
+                vmid,
+                key: "protection".to_owned(),
+                value: Some("1".to_owned()),
+            };
+            lab.world.pve.administer(&act).expect("it is there");
+            lock(None);
+        };
+        let (result, _) = lab.remove_while(60, protect).await;
+        let failure = result.expect_err("it is kept");
+        let why = "somebody wants to keep it";
+        assert!(failure.message.contains(why), "{failure:?}");
+        let vm = lab.world.pve.vm(vmid).expect("it is there");
+        assert_eq!(vm.config.get("protection").map(String::as_str), Some("1"));
+    });
+}
+
+#[test]
 fn tm_24_a_node_waits_for_those_who_ask_it_to() {
     simulate(async {
         let lab = lab("").await;

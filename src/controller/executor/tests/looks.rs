@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 use super::tests::{Lab, lab, simulate};
 use super::*;
 use crate::controller::journal::UNKNOWN_TEMPLATE;
+use crate::model::policy::LEAVING_TAINT;
+use crate::pve::LATE_CALL;
+use crate::pve::transport::memory::RouterTransport;
 use crate::sim::pve::AdminAct;
 
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/default/deployments/web";
@@ -249,6 +252,45 @@ fn a_node_that_is_uncordoned_while_a_lock_is_waited_for_is_in_service_again() {
         assert!(failure.message.contains("uncordoned"), "{failure:?}");
         assert!(lab.world.pve.vm(lab.vmid()).is_some_and(|vm| vm.running));
         // The removal that failed leaves nothing begun: one that is decided on anew drains from its start.
+        lab.in_service(0).await;
+    });
+}
+
+/// PVE's proxy gives up every call that asks a VM to shut down.
+async fn give_up_shutdowns(
+    request: axum::extract::Request,
+    next: axum::middleware::Next,
+) -> axum::response::Response {
+    if !request.uri().path().ends_with("/status/shutdown") {
+        return next.run(request).await;
+    }
+    let mut given_up = axum::response::Response::new(axum::body::Body::empty());
+    *given_up.status_mut() = http::StatusCode::from_u16(596).expect("a status");
+    given_up
+}
+
+/// Nobody knows whether the VM was asked to shut down, and somebody takes the node back.
+#[test]
+fn a_node_takes_pods_again_when_no_shutdown_can_come_any_more() {
+    simulate(async {
+        let mut lab = lab("").await;
+        let way = axum::middleware::from_fn(give_up_shutdowns);
+        let way = RouterTransport::new(lab.world.pve_way().layer(way));
+        let client = crate::pve::Client::new(Arc::new(way));
+        let regions = lab.tools.pve.values_mut();
+        regions.for_each(|known| *known = client.clone());
+        let back = async {
+            let open = json!({"spec": {"unschedulable": null}});
+            lab.api("PATCH", &lab.node_path(0), open).await;
+            tokio::time::sleep(LATE_CALL.to_std().saturating_sub(Duration::from_secs(10))).await;
+            let node = lab.api("GET", &lab.node_path(0), Value::Null).await;
+            let taints = node["spec"]["taints"].as_array().into_iter().flatten();
+            let leaving = taints.filter(|taint| taint["key"] == LEAVING_TAINT);
+            assert_eq!(leaving.count(), 1, "a shutdown may still come: {node}");
+        };
+        let (ended, _) = lab.remove_while(60, back).await;
+        let failure = ended.expect_err("somebody wants it back");
+        assert!(failure.message.contains("uncordoned"), "{failure:?}");
         lab.in_service(0).await;
     });
 }
