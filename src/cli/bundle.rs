@@ -180,7 +180,7 @@ fn gather(
     let state = find_state_directory(options, status.as_ref().ok());
     let at = state.as_deref().unwrap_or(Path::new(STATE_DIRECTORY));
     let status = status.map_err(anyhow::Error::from);
-    let (mut parts, known) = asked_for(config, (options, at), status, &runtime)?;
+    let (mut parts, known) = asked_for(config, (options, at), status, &runtime);
     let clean = |text: &str| clean(&known, text);
     let history = if options.without_record {
         None
@@ -261,7 +261,7 @@ fn asked_for(
     (options, state): (&SupportBundleOptions, &Path),
     status: anyhow::Result<Value>,
     runtime: &Runtime,
-) -> anyhow::Result<(BundleParts, KnownSecrets)> {
+) -> (BundleParts, KnownSecrets) {
     let read = fs::read_to_string(config).with_context(|| config.display().to_string());
     let read = read.and_then(|text| known_secrets::of_configuration(&text));
     let (configuration, known) = match read {
@@ -298,7 +298,7 @@ fn asked_for(
         "doctor.json",
         runtime.block_on(examined(config, options, state)),
     );
-    Ok((parts, known))
+    (parts, known)
 }
 
 /// Runs `pve-autoscaler doctor` and gives its JSON. It is another process, as doctor gives up root's rights and cannot take them

@@ -629,13 +629,44 @@ mod tests {
         }
         let line = first(&story, false);
         assert!(line.contains("on pve1 in east, CPUs 2-5;"), "{line}");
+    }
+
+    #[test]
+    fn a_machines_addresses_stand_behind_its_cpus() {
+        let facts = MachineFacts {
+            name: "workers-1".into(),
+            pool: "workers".into(),
+            instance_type: "small".into(),
+            region: "east".into(),
+            host: "pve1".into(),
+            cpus: CpuSet::read("2-5").expect("CPUs"),
+            addresses: NicAddresses::new(),
+            vmid: 9001,
+            standing: "up".into(),
+            made: None,
+            step: Some((Step::Done, NOW)),
+            waits: None,
+            failure: None,
+        };
+        let mut story = NodeStory {
+            node: "workers-1".into(),
+            machine: Some(facts),
+            verdict: None,
+            unneeded_since: None,
+            requested_permille: BTreeMap::new(),
+            pods: Vec::new(),
+            expected: Vec::new(),
+            holds: Vec::new(),
+            regions: 2,
+        };
         // Of several cards the first one's stand first.
         let ip = |text: &str| text.parse().expect("an address");
         if let Some(machine) = &mut story.machine {
             let pair = vec![ip("192.0.2.50"), ip("2001:db8::50")];
             machine.addresses = [(1, vec![ip("203.0.113.7")]), (0, pair)].into();
         }
-        let line = first(&story, false);
+        let text = node(&story, false, NOW);
+        let line = text.lines().next().unwrap_or_default();
         let wanted = ", CPUs 2-5, 192.0.2.50, 2001:db8::50, 203.0.113.7; up";
         assert!(line.ends_with(wanted), "{line}");
     }

@@ -217,13 +217,21 @@ fn what_a_pool_has_counts_for_its_min() {
     assert_eq!(reasons.iter().filter(for_min).count(), 1, "{plan:?}");
 }
 
-/// A machine for `min` does not wait for pods of which more may come.
+/// A machine for `min` waits with the pods whose batch is open, and becomes one that holds them. Without pods it waits for nothing.
 #[test]
-fn an_open_batch_leaves_the_min_as_it_is() {
-    let mut lab = pool(1).pod("web", 6000, 1024);
+fn machines_for_min_wait_for_an_open_batch() {
+    let mut lab = pool(1);
     lab.policy.scale_up.batch_idle = Span::seconds(1);
     lab.policy.scale_up.batch_max = Span::seconds(10);
     assert_eq!(plan_of(&lab), [of("p", "small", below(0, 1, &[]))]);
+    let mut lab = lab.pod("web", 6000, 1024);
+    let open = lab.decide();
+    assert!(open.plan.is_empty(), "{:?}", open.plan);
+    let closes = open.wake.expect("the batch closes");
+    assert!(closes.since(lab.now) <= Span::seconds(1));
+    lab.memory = open.memory;
+    let lab = lab.after(Span::seconds(1));
+    assert_eq!(plan_of(&lab), [of("p", "large", below(0, 1, &["web"]))]);
 }
 
 /// A machine that pods made larger is not made once they have places.

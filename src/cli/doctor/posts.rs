@@ -95,6 +95,7 @@ fn mend(table: &str, obstacle: &PostObstacle) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
     use std::os::unix::fs::PermissionsExt as _;
     use std::path::Path;
 
@@ -109,7 +110,7 @@ mod tests {
             std::fs::write(&path, content).expect("written");
             let mode = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(&path, mode).expect("changed");
-            text += &format!("{key} = \"{}\"\n", path.display());
+            let _ = writeln!(text, "{key} = \"{}\"", path.display());
         }
         let settings = parse(&text, "test").unwrap_or_else(|errors| panic!("{errors}"));
         let mut findings = Findings::default();

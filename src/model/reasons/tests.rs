@@ -780,6 +780,10 @@ fn what_other_pods_forbid_is_told_with_what_would_change_it() {
     ] {
         assert_eq!(told, format!("{over} {expected}"));
     }
+}
+
+#[test]
+fn node_affinity_without_terms_or_with_odd_values_is_told_as_such() {
     let node_affinity = |operator, values: &[&str]| {
         let values = values.iter().map(|value| (*value).into()).collect();
         let key = "cpu".into();

@@ -52,10 +52,10 @@ pub(crate) fn plan<'a>(
     let mut catalog = Catalog::of(choices);
     let mut pending = PendingGroups::sort_out(turn, world, &mut catalog, groups);
     let mut planner = Planner::begin(turn, world, existing);
-    min::keep(&mut planner, &catalog, &pending);
     if let Some(until) = batch::update(planner.turn, pending.uids()) {
         pending.wait(planner.turn, until);
     } else {
+        min::keep(&mut planner, &catalog, &pending);
         let visits = first::open_machines(&mut planner, &mut catalog, &mut pending);
         retype::shrink_to_fit(&mut planner, &catalog, &pending);
         repack::repack(&mut planner, &mut catalog, &mut pending, visits);

@@ -49,8 +49,8 @@ fn found(before: Option<&str>, now: &str, host: &str) -> Option<(String, String)
     change.map(|change| (change.is, change.wanted))
 }
 
-fn two(is: &str, wanted: &str) -> Option<(String, String)> {
-    Some((is.to_owned(), wanted.to_owned()))
+fn two(is: &str, wanted: &str) -> (String, String) {
+    (is.to_owned(), wanted.to_owned())
 }
 
 #[test]
@@ -59,12 +59,12 @@ fn what_the_file_says_otherwise_is_told_and_nothing_else() {
     let other = FILE.replace("\"shop\"", "\"bank\"");
     assert_eq!(
         found(Some(FILE), &other, "pve1"),
-        two("example.org/owner=shop", "example.org/owner=bank")
+        Some(two("example.org/owner=shop", "example.org/owner=bank"))
     );
     let fewer = FILE.replace("\"example.org/owner\" = \"shop\", ", "");
     assert_eq!(
         found(Some(FILE), &fewer, "pve1"),
-        two("example.org/owner=shop", "")
+        Some(two("example.org/owner=shop", ""))
     );
     // Another pool's machine, or one of a pool that is gone.
     let gone = FILE.replace("[pool.p]", "[pool.q]");
@@ -75,7 +75,7 @@ fn what_the_file_says_otherwise_is_told_and_nothing_else() {
 fn what_names_the_host_follows_the_vm() {
     assert_eq!(
         found(Some(FILE), FILE, "pve2"),
-        two("example.org/at=pve1/9100", "example.org/at=pve2/9100")
+        Some(two("example.org/at=pve1/9100", "example.org/at=pve2/9100"))
     );
     let plain = FILE.replace("{{ host }}/{{ vmid }}", "here");
     assert_eq!(found(Some(&plain), &plain, "pve2"), None);
@@ -86,7 +86,7 @@ fn what_names_the_host_follows_the_vm() {
 fn what_was_written_before_anybody_remembered_is_written_once() {
     assert_eq!(
         found(None, FILE, "pve1"),
-        two("", "example.org/at=pve1/9100, example.org/owner=shop")
+        Some(two("", "example.org/at=pve1/9100, example.org/owner=shop"))
     );
     let none = FILE.replace("annotations", "# annotations");
     assert_eq!(found(None, &none, "pve1"), None);
