@@ -424,8 +424,9 @@ impl JoinMethod {
     }
 }
 
-/// `[pool.NAME.join]`.
+/// `[pool.NAME.join]`. It stands in the journal too, so that an older document may lack what is added here.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct JoinSettings {
     /// How its machines join.
     pub method: JoinMethod,

@@ -67,6 +67,9 @@ pub struct Written {
     /// The annotations of its node; `None` where an older program, or another host's, wrote them: those of the file are written once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub annotations: Option<WrittenAnnotations>,
+    /// The storage that an ISO for cloud-init was brought to: the file may name another by then, or none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_storage: Option<String>,
     /// By key the value that PVE takes for wrong or makes another of, and how that was seen: it is not written again.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub given_up: BTreeMap<String, (String, FailedWrite)>,

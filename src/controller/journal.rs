@@ -68,10 +68,6 @@ pub struct JournalEntry {
     /// a while, and a guest may obey long after PVE has given up waiting for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_off_sent: Option<Time>,
-    /// Whether a bootstrap token may be there for it, noted before it is made and after it was deleted; `None` where an older program wrote
-    /// this, or nobody knows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub has_token: Option<bool>,
     /// The VM was seen with our mark: from then on it is ours, before it is ours by intent alone.
     #[serde(default)]
     pub marked: bool,
@@ -118,7 +114,6 @@ impl JournalEntry {
             upid: None,
             unanswered_clone: None,
             power_off_sent: None,
-            has_token: Some(false),
             marked: false,
             configured: false,
             written: Box::default(),

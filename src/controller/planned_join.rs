@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 use crate::config::settings::{JoinMethod, JoinSettings, PoolSettings};
 
 /// What the file said of joining when a machine was planned; it stands in the journal.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PlannedJoin {
     /// `[pool.NAME.join]`.
     pub settings: JoinSettings,

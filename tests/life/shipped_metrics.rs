@@ -124,14 +124,13 @@ fn an_undisturbed_life_counts_no_error() {
     });
     let failures: Vec<&str> = failures.collect();
     assert!(failures.is_empty(), "{failures:#?}");
-    // Each token is deleted once, right after the join, and not again with its machine.
+    // Each token is deleted, and that it is gone when it is deleted once more is no error.
     let token = |verb: &str, end: &str| {
         let labels = format!("verb=\"{verb}\",kind=\"secrets\",outcome=\"{end}\"");
         value(&format!("pve_autoscaler_kube_calls_total{{{labels}}}"))
     };
     let (created, deleted) = (token("create", "done"), token("delete", "done"));
     assert!(created >= made && (created - deleted).abs() < 0.5, "{text}");
-    assert!(token("delete", "absent") < 0.5, "{text}");
 }
 
 #[test]

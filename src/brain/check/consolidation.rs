@@ -25,7 +25,7 @@ fn price(kind: &InstanceType) -> i128 {
 }
 
 /// The price of a machine of a type in a region.
-fn price_of(case: Case<'_>, kind: &str, region: &str) -> i128 {
+pub(super) fn price_of(case: Case<'_>, kind: &str, region: &str) -> i128 {
     let price = case.policy.instance_types.get(kind).map_or(0, price);
     let of = case.policy.regions.get(region);
     let permille = of.and_then(|region| region.price_permille);

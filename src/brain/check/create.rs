@@ -247,8 +247,9 @@ fn needed(case: Case<'_>, action: &Action, spec: &CreateSpec, pool: &PoolPolicy)
             ensure(have < pool.min as usize, CheckRule::Needed, || {
                 format!("the pool has {have} machines already")
             })?;
-            // Its pods chose its type: for `min` alone the cheapest would do.
-            if pods.is_empty() {
+            // For `min` alone the cheapest type would do; a dearer one is what its pods chose, and some of these must wait.
+            let none_waits = !pods.iter().any(|key| unplaced(case, key));
+            if pods.is_empty() || (none_waits && is_cheapest(case, action, spec, pool)) {
                 return Ok(());
             }
             awaited(case, action, spec, pods)
@@ -259,6 +260,13 @@ fn needed(case: Case<'_>, action: &Action, spec: &CreateSpec, pool: &PoolPolicy)
             format!("no reason to make a machine: {other}"),
         ),
     }
+}
+
+/// Whether no type of the pool costs less in the region.
+fn is_cheapest(case: Case<'_>, action: &Action, spec: &CreateSpec, pool: &PoolPolicy) -> bool {
+    let price = |kind: &str| consolidation::price_of(case, kind, &action.target.region);
+    let own = price(&spec.mark.instance_type);
+    pool.instance_types.iter().all(|kind| price(kind) >= own)
 }
 
 /// Some of the pods that it is for must still wait, and it must hold those.

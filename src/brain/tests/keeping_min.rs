@@ -111,6 +111,10 @@ fn a_pod_fits_on_the_one_machine_that_a_pool_may_have() {
         verdict(&scarce.decide(), "web"),
         PodVerdict::Held { .. }
     ));
+    // Also what of it cannot be made yet.
+    let mut slow = scarce;
+    slow.policy.scale_up.max_in_flight = 1;
+    assert_eq!(plan_of(&slow), [of("p", "small", below(0, 2, &[]))]);
 }
 
 #[test]
@@ -217,6 +221,22 @@ fn what_a_pool_has_counts_for_its_min() {
     assert_eq!(reasons.iter().filter(for_min).count(), 1, "{plan:?}");
 }
 
+/// A pool to which no pod of the batch could come does not wait for it.
+#[test]
+fn machines_for_the_min_of_another_pool_wait_for_no_batch() {
+    let mut lab = pool(1).pool("q", &["large"]).pod("web", 6000, 1024);
+    lab = lab.edit_pool("p", |pool| {
+        pool.taints.push(model::scheduling::Taint {
+            key: "only".into(),
+            value: "p".into(),
+            effect: model::scheduling::Effect::NoSchedule,
+        });
+    });
+    lab.policy.scale_up.batch_idle = Span::seconds(1);
+    lab.policy.scale_up.batch_max = Span::seconds(10);
+    assert_eq!(plan_of(&lab), [of("p", "small", below(0, 1, &[]))]);
+}
+
 /// A machine for `min` waits with the pods whose batch is open, and becomes one that holds them. Without pods it waits for nothing.
 #[test]
 fn machines_for_min_wait_for_an_open_batch() {
@@ -251,6 +271,17 @@ fn the_checker_lets_no_larger_machine_through_without_its_pods() {
     );
     let refusal = verdict.expect_err("nobody waits");
     assert_eq!(refusal.rule, crate::check::CheckRule::Needed);
+    // One of the cheapest type is what `min` alone asks for, whoever was to come along.
+    let small = pool(1).pod("web", 500, 256);
+    let decision = small.decide();
+    assert_eq!(plan_of(&small), [of("p", "small", below(0, 1, &["web"]))]);
+    let placed = small
+        .clone()
+        .node("n1", 8000, 16_384)
+        .edit("web", |pod| pod.node = Some("n1".into()));
+    let (snapshot, policy) = (&placed.snapshot, &placed.policy);
+    let verdict = crate::check::check(&decision.plan[0], snapshot, policy, placed.now);
+    assert_eq!(verdict, Ok(()));
     // Nor one that does not hold them.
     let grown = lab.edit("web", |pod| {
         std::sync::Arc::make_mut(&mut pod.shape).requests.cpu_milli = 9000;

@@ -135,7 +135,8 @@ pub struct Kubernetes {
 pub struct ScaleUpTable {
     /// Pending pods are gathered into a batch; it is planned for when none came for this long.
     pub batch_idle: Duration,
-    /// A batch is planned for at the latest this long after its first pod.
+    /// A batch is planned for at the latest this long after its first pod. Machines for the `min` of pools to which its pods could come wait
+    /// with it, since these may choose their types.
     pub batch_max: Duration,
     /// Pods of a lower priority never cause a node.
     pub expendable_pods_priority_cutoff: i32,

@@ -33,13 +33,23 @@ const SHORTEST: usize = 6;
 /// The settings of the machine's pool; how it joins is as it was planned.
 fn pool(work: &Work) -> PoolSettings {
     let pools = &work.tools.settings.pools;
-    let pool = pools.get(work.mark.pool.as_str());
-    let mut pool = pool.cloned().unwrap_or_default();
+    let now = pools.get(work.mark.pool.as_str());
     let entry = work.tools.journal.get(&work.machine);
-    if let Some(planned) = entry.and_then(|entry| entry.joins) {
-        planned.apply(&mut pool);
+    let planned = entry.and_then(|entry| entry.joins);
+    match (now, planned) {
+        (Some(now), Some(planned)) => {
+            let mut pool = now.clone();
+            planned.apply(&mut pool);
+            pool
+        }
+        // The pool is not in the file any more.
+        (None, Some(planned)) => PoolSettings {
+            join: planned.settings,
+            kubelet: planned.kubelet,
+            ..PoolSettings::default()
+        },
+        (now, None) => now.cloned().unwrap_or_default(),
     }
-    pool
 }
 
 /// It is cloud-init that joins the machine, at its first boot.
@@ -305,9 +315,6 @@ async fn token(work: &Work, pool: &PoolSettings) -> Result<BootstrapToken, Stop>
         expires: work.tools.clock.now() + life,
         description: format!("join of machine {} by pve-autoscaler", work.machine),
     };
-    if work.entry()?.has_token != Some(true) {
-        work.record(|entry| entry.has_token = Some(true))?;
-    }
     // One left by an attempt that a crash cut short has a secret that nobody knows any more.
     work.patiently_kube("creating the bootstrap token", || {
         kube.replace_token(&token)

@@ -288,9 +288,8 @@ impl Executor {
                 entry.uuid = uuid.filter(|_| machine.node.is_some());
                 // It is started after the first configuration write.
                 entry.configured = machine.node.is_some() || vm.is_some_and(|vm| vm.running);
-                // How far it came before us is not known, nor whether a token was left.
+                // How far it came before us is not known.
                 entry.reached = None;
-                entry.has_token = None;
                 entry.step = if entry.configured {
                     Step::Register
                 } else {

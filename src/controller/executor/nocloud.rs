@@ -3,7 +3,7 @@
 //! A crash may come at any call. What is there is looked at before anything is done: an image that nobody knows the secret of any more
 //! gives way to another one, and those that no machine needs are swept away (`controller::isos`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,6 +78,7 @@ pub(super) async fn placed(work: &Work) -> Result<(), Stop> {
     let image = image(work, &texts, &config, &uuid).await?;
     let name = iso_name(work.mark.vmid, &image);
     let volume = format!("{}:iso/{name}", texts.storage);
+    work.record(|entry| entry.written.image_storage = Some(texts.storage.clone()))?;
     uploaded(work, &texts.storage, &name, &image).await?;
     inserted(work, &volume).await
 }
@@ -279,7 +280,7 @@ async fn written(
 
 /// Takes the image out and removes it once the node is Ready, as far as that is possible in short time.
 pub(super) async fn take_out_image(work: &Work) {
-    if texts(work).is_none() {
+    if image_storages(work).is_empty() {
         return;
     }
     let gone = async {
@@ -291,9 +292,17 @@ pub(super) async fn take_out_image(work: &Work) {
 
 /// Removes the image of a VM that is gone.
 pub(super) async fn remove_image(work: &Work) {
-    if texts(work).is_some() {
+    if !image_storages(work).is_empty() {
         tell(work, timeout(PATIENCE, remove_files(work)).await.ok());
     }
+}
+
+/// The storages on which an image of the machine's may be: the one that it was brought to, and the one that the file names now.
+fn image_storages(work: &Work) -> BTreeSet<String> {
+    let entry = work.entry().ok();
+    let written = entry.and_then(|entry| entry.written.image_storage);
+    let now = texts(work).map(|texts| texts.storage.clone());
+    written.into_iter().chain(now).collect()
 }
 
 fn tell(work: &Work, gone: Option<Result<(), Stop>>) {
@@ -302,18 +311,23 @@ fn tell(work: &Work, gone: Option<Result<(), Stop>>) {
         Some(Err(stop)) => stop.told(),
         None => format!("it took longer than {} s", PATIENCE.as_secs()),
     };
-    tracing::warn!(machine = %work.machine, %why, "the ISO for cloud-init could not be removed; it is swept away later, and the token in it counts no more");
+    tracing::warn!(machine = %work.machine, %why, "the ISO for cloud-init could not be removed; it is swept away while a template in the file has its storage, and the token in it counts no more");
 }
 
-/// No image of the machine's is on its host's storage.
+/// No image of the machine's is on its host's storages.
 async fn remove_files(work: &Work) -> Result<(), Stop> {
-    let Some(texts) = texts(work) else {
-        return Ok(());
-    };
+    for storage in image_storages(work) {
+        remove_files_on(work, &storage).await?;
+    }
+    Ok(())
+}
+
+/// No image of the machine's is on a storage of its host.
+async fn remove_files_on(work: &Work, storage: &str) -> Result<(), Stop> {
     loop {
         let host = work.host()?;
         let there = work
-            .patiently("listing ISOs", || work.pve.isos(&host, &texts.storage))
+            .patiently("listing ISOs", || work.pve.isos(&host, storage))
             .await?;
         let own = |volume: &&String| iso_volume(volume).is_some_and(|(_, of)| of == work.mark.vmid);
         let left: Vec<&String> = there.keys().filter(own).collect();

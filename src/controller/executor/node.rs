@@ -294,8 +294,8 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
             uid: node.uid.clone(),
         };
         if !labelled {
-            label(work, &reference, &labels, &annotations).await?;
-            annotated(work)?;
+            label(work, &reference, &labels, &Labels::new()).await?;
+            annotate(work, &reference, &annotations).await?;
             labelled = true;
         }
         if node.ready.status == ReadyStatus::True {
@@ -459,13 +459,18 @@ pub(super) async fn annotated_anew(work: &Work) -> Result<(), Stop> {
     };
     let uuid = config.uuid.as_deref().unwrap_or_default();
     let set = annotations(work, uuid)?;
+    annotate(work, &reference, &set).await
+}
+
+/// Writes these annotations on the node, and takes those off that were written before and are not among them.
+async fn annotate(work: &Work, node: &NodeRef, set: &Labels) -> Result<(), Stop> {
     let before = work.entry()?.written.annotations.unwrap_or_default();
     let mut gone = before.texts;
     gone.retain(|key, _| !set.contains_key(key));
     let gone: Vec<Arc<str>> = gone.into_keys().collect();
     let kube = &work.tools.kube;
     work.patiently_kube("annotating the node", || {
-        kube.annotate_node(&reference, &set, &gone)
+        kube.annotate_node(node, set, &gone)
     })
     .await?;
     annotated(work)
@@ -521,22 +526,16 @@ fn annotations(work: &Work, uuid: &str) -> Result<Labels, Stop> {
     Ok(annotations)
 }
 
-/// Deletes the machine's bootstrap token, if one may be there, as far as that is possible in short time.
+/// Deletes the machine's bootstrap token, as far as that is possible in short time. Nobody remembers whether there is one: another leader may
+/// have made it, and the answer to its making may have been lost.
 pub(super) async fn drop_token(work: &Work) {
     let kube = &work.tools.kube;
     let id = work.mark.token.as_str();
-    if id.is_empty()
-        || work
-            .entry()
-            .is_ok_and(|entry| entry.has_token == Some(false))
-    {
+    if id.is_empty() {
         return;
     }
     let deletion = work.patiently_kube("deleting the bootstrap token", || kube.delete_token(id));
-    if matches!(timeout(TOKEN_PATIENCE, deletion).await, Ok(Ok(()))) {
-        // Where that cannot be written down, it is deleted once more.
-        drop(work.record(|entry| entry.has_token = Some(false)));
-    } else {
+    if !matches!(timeout(TOKEN_PATIENCE, deletion).await, Ok(Ok(()))) {
         tracing::warn!(machine = %work.machine, token = id, "the bootstrap token could not be deleted; it expires by itself");
     }
 }

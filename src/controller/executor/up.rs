@@ -35,7 +35,8 @@ pub(super) async fn bring_up(
     clone::ensure(&work, plan).await?;
     let configured = async {
         // What a VM was given before it went on is what it was planned with, whatever the file says by then.
-        if work.entry()?.step > Step::Configure {
+        let entry = work.entry()?;
+        if entry.configured && entry.step > Step::Configure {
             return Ok(());
         }
         vm::configured(&work).await?;

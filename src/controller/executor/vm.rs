@@ -161,7 +161,8 @@ fn settled(work: &Work, tags: Vec<String>) -> Result<(), Stop> {
 /// Grows the boot disk to the instance type's size.
 pub(super) async fn resized(work: &Work) -> Result<(), Stop> {
     // Of one that went on the disk has its size, and another `boot_disk` of the file is for other machines.
-    if work.entry()?.step > Step::Resize {
+    let entry = work.entry()?;
+    if entry.configured && entry.step > Step::Resize {
         return Ok(());
     }
     let wanted = work.instance_type()?.disk;

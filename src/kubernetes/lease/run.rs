@@ -155,9 +155,13 @@ fn request(lease: &LeaseName, verb: &'static str) -> KubeRequest {
     } else {
         format!("{base}/{}", encode(name))
     };
-    // There may be none yet, and another may write it first.
-    KubeRequest::new(verb, "leases", format!("{namespace}/{name}"), path)
-        .expect_refusals(&[404, 409])
+    // There may be none yet, and another may write it first. Where none can be made, its namespace is not there.
+    let expected: &[u16] = if verb == "create" {
+        &[409]
+    } else {
+        &[404, 409]
+    };
+    KubeRequest::new(verb, "leases", format!("{namespace}/{name}"), path).expect_refusals(expected)
 }
 
 struct Contender {

@@ -14,7 +14,7 @@ use super::refusals::OfferRefusal;
 use super::view::PlanView;
 use crate::decision::turn::DecisionBuilder;
 use crate::decision::unread;
-use crate::index::{ChoiceIndex, OfferIndex};
+use crate::index::{ChoiceIndex, OfferIndex, RowIndex};
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_up::one_machine;
 use crate::simulation::places;
@@ -29,8 +29,36 @@ pub(super) fn keep<'a>(
     catalog: &Catalog<'_, 'a>,
     pending: &PendingGroups<'a>,
 ) {
+    keep_of(planner, catalog, pending, &BTreeSet::new());
+}
+
+/// Phase while a batch of pods is open: the same for pools to which none of these pods could come. Those of the others wait for the batch,
+/// since its pods may choose their types.
+pub(super) fn keep_without_pods<'a>(
+    planner: &mut Planner<'_, 'a>,
+    catalog: &Catalog<'_, 'a>,
+    pending: &PendingGroups<'a>,
+) {
+    let rows: BTreeSet<RowIndex> = pending.groups.iter().map(|group| group.row).collect();
+    let choices = catalog.choices.indexed();
+    let wanted = choices.filter(|(index, _)| {
+        let mut rows = rows.iter();
+        rows.any(|row| catalog.rows.get(*row).any[*index])
+    });
+    let wanted = wanted.map(|(_, choice)| choice.pool).collect();
+    keep_of(planner, catalog, pending, &wanted);
+}
+
+/// Opens the machines for the `min` of all pools but some.
+fn keep_of<'a>(
+    planner: &mut Planner<'_, 'a>,
+    catalog: &Catalog<'_, 'a>,
+    pending: &PendingGroups<'a>,
+    others: &BTreeSet<&'a Arc<str>>,
+) {
     let policy = planner.turn.view.policy;
-    for (name, pool) in &policy.pools {
+    let pools = policy.pools.iter();
+    for (name, pool) in pools.filter(|(name, _)| !others.contains(name)) {
         let have = count_nodes(planner.turn, name);
         let min = pool.min;
         for _ in have..min {

@@ -53,6 +53,7 @@ pub(crate) fn plan<'a>(
     let mut pending = PendingGroups::sort_out(turn, world, &mut catalog, groups);
     let mut planner = Planner::begin(turn, world, existing);
     if let Some(until) = batch::update(planner.turn, pending.uids()) {
+        min::keep_without_pods(&mut planner, &catalog, &pending);
         pending.wait(planner.turn, until);
     } else {
         min::keep(&mut planner, &catalog, &pending);

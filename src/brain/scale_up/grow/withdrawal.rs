@@ -16,6 +16,7 @@ use crate::index::{
 };
 use crate::simulation::offer::Choice;
 use crate::simulation::planned::{CreateReason, PlannedMachine};
+use model::reasons::Held;
 
 /// Plans for more pods, or more groups, stay as they are.
 const PODS: usize = 10_000;
@@ -70,6 +71,10 @@ pub(super) fn propose(
     visits: &[Visit],
     movable: &IndexVec<GroupIndex, bool>,
 ) -> Option<Withdrawal> {
+    let groups = movable.iter().filter(|movable| **movable).count();
+    if groups > GROUPS {
+        return None;
+    }
     let machines = find_withdrawable(view, movable)?;
     let loose = find_loose(view, visits, &machines, movable);
     let pods: usize = loose.iter().map(|of| of.pods.len()).sum();
@@ -95,6 +100,11 @@ fn find_withdrawable(
     view: PlanView<'_, '_>,
     movable: &IndexVec<GroupIndex, bool>,
 ) -> Option<Vec<PlannedIndex>> {
+    // What a pool lacks that could not be opened is nowhere in the question: pods that choose dearer types could take its room.
+    let holds = &view.turn.report.holds;
+    let lacking = holds
+        .iter()
+        .any(|hold| matches!(hold.why.held, Held::BelowMin { .. }));
     // Whether a pod of such a group waits, by row.
     let mut rows: BTreeMap<RowIndex, bool> = BTreeMap::new();
     for (_, of) in view
@@ -111,8 +121,11 @@ fn find_withdrawable(
     let mut may_go = |planned: &PlannedMachine| {
         let choice = view.choice(planned.choice);
         let key = (choice.pool_index, choice.policy.weight);
-        !planned.is_for_min()
-            || *known
+        if !planned.is_for_min() {
+            return true;
+        }
+        !lacking
+            && *known
                 .entry(key)
                 .or_insert_with(|| takes_part(view, choice, &rows))
     };
@@ -125,7 +138,7 @@ fn find_withdrawable(
 }
 
 /// Whether machines for the `min` of a choice's pool are laid out anew: pods with some of these rows could be on its types, and one of those
-/// waits, or none could be in a heavier pool. For the weight's sake it would get a machine more there, while this one is made in any
+/// waits, or none could be in a heavier pool that limits allow one more machine. For the weight's sake it would get a machine more there, while this one is made in any
 /// case, and takes pods as a node that is there does.
 fn takes_part(view: PlanView<'_, '_>, kept: &Choice<'_>, rows: &BTreeMap<RowIndex, bool>) -> bool {
     let choices = view.catalog.choices;
@@ -139,7 +152,10 @@ fn takes_part(view: PlanView<'_, '_>, kept: &Choice<'_>, rows: &BTreeMap<RowInde
         if could_be(&|choice| choice.pool_index == kept.pool_index) {
             some = true;
             left |= *waits;
-            heavier |= could_be(&|choice| choice.policy.weight > kept.policy.weight);
+            heavier |= could_be(&|choice| {
+                choice.policy.weight > kept.policy.weight
+                    && view.limits.admits(view.turn, choice).is_ok()
+            });
         }
     }
     some && (left || !heavier)
