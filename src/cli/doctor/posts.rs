@@ -104,6 +104,8 @@ mod tests {
 
     /// What is said of a webhook whose files have these texts and modes.
     fn said(folder: &Path, files: [(&str, &str, u32); 3]) -> Vec<String> {
+        // What the program does when it begins.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let mut text = "version = 1\n[notification.chat]\nkind = \"webhook\"\n".to_owned();
         for (key, content, mode) in files {
             let path = folder.join(key);
