@@ -87,12 +87,13 @@ return rows.filter((row) => of(row, 'Pool') !== 'none of ours').map((row) => [of
 
 
 def machines_told(browser, sign):
-    """The rows of machines once the page was told of them; the first shows `sign`."""
+    """The rows of machines once the page was told of them; the first shows `sign`. There are two at least: of one alone nothing could be
+    said of the others."""
     browser.go("#/")
     browser.shows("Pending pods")
     browser.run(TELL)
-    shows = f"return document.querySelector('[aria-labelledby=nodes]').innerText.includes({sign!r})"
-    browser.wait(f"{sign!r} among the nodes", shows, seconds=60)
+    rows = f"const told = (() => {{ {ROWS} }})();"
+    browser.wait(f"{sign!r} among the nodes", f"{rows} return told.length > 1 && told.flat().some((text) => text.includes({sign!r}))", seconds=90)
     look_over(browser, "Now, with a machine that drifted")
     return browser.run(ROWS)
 
