@@ -48,7 +48,7 @@ pub(crate) struct SnapshotView<'a> {
 #[derive(Debug)]
 pub(crate) struct MachineView<'a> {
     pub(crate) name: &'a Arc<str>,
-    /// What the snapshot shows of it.
+    /// The machine as the snapshot shows it: mark, VM, step and host.
     pub(crate) seen: &'a Machine,
     /// The pool that the machine's mark names; `None` if it is no longer configured.
     pub(crate) pool: Option<&'a PoolPolicy>,
@@ -225,7 +225,7 @@ impl<'a> SnapshotView<'a> {
         self.pods.on(node.0)
     }
 
-    /// What steps ask of every pod that runs on a node of the snapshot; pod by pod in the order of [`SnapshotView::pods_at`].
+    /// The pods that run on a node of the snapshot, each with its namespace and shape, in the order of [`SnapshotView::pods_at`].
     pub(crate) fn running_at(&self, node: NodeIndex) -> &[RunningPod] {
         self.pods.running(node.0)
     }

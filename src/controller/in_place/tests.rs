@@ -27,7 +27,8 @@ cpu_units = 200
 cpu_limit = 1.5
 "#;
 
-fn mark() -> Mark {
+/// The mark of a machine of pool `p` on VMID 9100.
+pub(super) fn mark() -> Mark {
     Mark {
         cluster: "uid/test".into(),
         machine: "p-abcde".into(),

@@ -1,7 +1,6 @@
+use super::super::tests::mark;
 use super::*;
 use crate::config;
-use crate::model::network::NicAddresses;
-use crate::model::time::Time;
 
 const FILE: &str = r#"
 version = 1
@@ -20,22 +19,6 @@ instance_types = ["small"]
 max = 3
 annotations = { "example.org/owner" = "shop", "example.org/at" = "{{ host }}/{{ vmid }}" }
 "#;
-
-fn mark() -> Mark {
-    Mark {
-        cluster: "uid/test".into(),
-        machine: "p-abcde".into(),
-        vmid: 9100,
-        pool: "p".into(),
-        instance_type: "small".into(),
-        template: "debian".into(),
-        token: "abcdef".into(),
-        created: Time(0),
-        addresses: NicAddresses::new(),
-        cpus: crate::model::cpus::CpuSet::new(),
-        unknown: [].into(),
-    }
-}
 
 /// What is to change of a node that got its annotations by `before` on pve1, where `now` is in force and its VM on `host`.
 fn found(before: Option<&str>, now: &str, host: &str) -> Option<(String, String)> {

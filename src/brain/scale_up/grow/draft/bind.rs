@@ -53,7 +53,7 @@ impl Allowance {
 }
 
 impl Model {
-    /// What models are sorted by: in one plan the first that can be had is taken.
+    /// The order of models within a plan: tier, price, then what nobody asks for. Of those that limits allow the first is taken.
     pub(in crate::scale_up::grow) fn rank(&self) -> (TierIndex, i64, u32) {
         (self.tier, self.price, self.scarce)
     }

@@ -10,7 +10,7 @@ use crate::index::{ChoiceIndex, DraftMachineIndex, LotIndex};
 /// Machines that are looked at for a pod while a plan is made cheaper: at most, and for each pod.
 const LOOKS: u64 = 90_000;
 const LOOKS_EACH: u64 = 1_500;
-/// The same where somebody has no place.
+/// Machines that are looked at for a pod where some pod of the plan has no place yet: at most, and for each pod.
 const LOOKS_WAITING: u64 = 150_000;
 const LOOKS_WAITING_EACH: u64 = 2_500;
 /// Machines that are emptied in one try: at most, and at least.

@@ -30,7 +30,7 @@ const PARTS: i64 = 1 << 10;
 struct PodSort<'f> {
     lot: LotIndex,
     pod: &'f PodWorth,
-    /// What one counts.
+    /// What the search counts one pod of the sort for, in the parts of [`coarsen`]: its worth at the rates of the price bound, or somewhat else.
     worth: i64,
 }
 
@@ -47,7 +47,7 @@ struct LoadSearch<'f, 'p> {
     plan: Vec<ChosenLoad>,
 }
 
-/// What is left to be shared, by sort, while loads of one machine are put together.
+/// Pods that no load has taken yet, by sort (pods that ask the same), while the loads of one machine are put together.
 struct RestToShare<'r> {
     counts: &'r [usize],
     /// What its pods and those of later sorts ask.
