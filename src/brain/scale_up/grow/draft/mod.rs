@@ -4,11 +4,10 @@
 //! carry them all, narrowed by each pod that comes ([`state`]). Beside the set stands the best binding that all
 //! limits of pools, hosts and the cluster allow together ([`bind`]), so that no machine is planned that could not
 //! be made. Plans are laid out in several orders ([`fill`]), small ones searched through ([`exact`]), larger ones
-//! made cheaper a few machines at a time ([`cheapen`]). What is compared is always the same ([`Rank`]): fewest
-//! pods without a place, by priority; then those whose spread hangs on the order in which machines come; then the heavier pools; then price; then machines; then types that nobody
-//! asked for.
+//! made cheaper a few machines at a time ([`cheapen`]). Plans are always compared by [`Rank`]; `../../README.md` explains
+//! its numbers.
 //!
-//! Nothing here knows the world. Whoever asked tries the answer there before anything comes of it.
+//! Nothing here knows the world. The caller tries the answer there before anything comes of it.
 
 mod bind;
 mod cheapen;
@@ -52,8 +51,8 @@ use crate::simulation::company::{Asks, Tally};
 use crate::simulation::takes::Takes;
 use state::Draft;
 
-/// Machines that are looked at for a pod, over all plans that are laid out in one decision: at most, and for the
-/// square of the number of pods. Where limits leave somebody out for good, every decision pays for it.
+/// Machines that are looked at for a pod, over all plans that are laid out in one decision: at most, and per
+/// square of the number of pods. Where limits leave pods out for good, every decision pays for it.
 const LOOKS: u64 = 400_000;
 const LOOKS_EACH: u64 = 400;
 
@@ -66,7 +65,7 @@ pub(super) struct Lot {
     /// What one asks, by resource: CPU, memory, disk, pods, others; never negative.
     pub(super) asked: Vec<i64>,
     pub(super) count: usize,
-    /// How many of its pods may be left without a place: nobody loses one to another of the same priority.
+    /// How many of its pods may be left without a place: no pod loses its place to another of the same priority.
     pub(super) spare: usize,
     /// What it counts to leave one out: more than all of a lower priority together.
     pub(super) loss: u128,
@@ -77,7 +76,7 @@ pub(super) struct Lot {
     pub(super) may: ModelSet,
     /// What other pods ask of its place.
     pub(super) asks: Asks,
-    /// A place for its pods must be known down to the topology domain: somebody counts them, or they count
+    /// A place for its pods must be known down to the topology domain: other pods count them, or they count
     /// others, over more than the host name.
     pub(super) zoned: bool,
     /// The places of its pods depend on those of other pods, or the other way round, by more than who may not share a
@@ -96,7 +95,7 @@ pub(super) struct Model {
     pub(super) pool_region: PoolRegionIndex,
     pub(super) tier: TierIndex,
     pub(super) price: i64,
-    /// How much it has that nobody here asks for.
+    /// How much it has that these pods do not request: extended resources, taints, labels.
     pub(super) scarce: u32,
     pub(super) free: Vec<i64>,
     /// What it takes of limits.
@@ -112,7 +111,7 @@ pub(super) struct ModelOffer {
     pub(super) host: HostIndex,
 }
 
-/// Models whose nodes are the same to what pods ask of each other's company.
+/// Models whose nodes are the same to affinity, anti-affinity and topology spread of pods.
 #[derive(Debug, Hash)]
 pub(super) struct ModelClass {
     /// By topology key.
@@ -141,7 +140,7 @@ pub(super) struct FixedPlace {
 #[derive(Debug)]
 pub(super) struct Problem {
     pub(super) lots: IndexVec<LotIndex, Lot>,
-    /// Those of heavier pools first, then the cheapest.
+    /// Those of pools of higher weight first, then the cheapest.
     pub(super) models: IndexVec<ModelIndex, Model>,
     pub(super) classes: IndexVec<ModelClassIndex, ModelClass>,
     pub(super) fixed: IndexVec<FixedIndex, FixedPlace>,
@@ -155,7 +154,7 @@ pub(super) struct Problem {
     pub(super) stores: Stores,
     /// The plan there is: only a better one is an answer.
     pub(super) rank: Rank,
-    /// Where nobody nominates pods for nodes: lots with how many pods, in the order in which kube-scheduler takes them.
+    /// Where pods are not nominated for nodes: lots with how many pods, in the order in which kube-scheduler takes them.
     pub(super) queue: Option<Vec<(LotIndex, usize)>>,
     /// Whether pods that are spread may be dealt out before all others ([`even`]).
     pub(super) deals: bool,
@@ -163,19 +162,18 @@ pub(super) struct Problem {
     pub(super) looks: Cell<u64>,
 }
 
-/// What plans are compared by.
+/// What plans are compared by: the first number that differs decides, and less is better. Preferences are not part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Rank {
-    /// What the pods without a place count.
+    /// What the pods without a place count: one counts more than all pods of lower priorities together.
     pub(super) lost: u128,
-    /// Where all have a place: pods that would wait if the machines were there all at once, since their spread holds only while one is
-    /// there before another.
+    /// Where all pods have a place: pods whose hard topology spread would break if all new nodes came up at once. Otherwise 0.
     pub(super) uneven: usize,
-    /// Pods by how much lighter their pools are than the heaviest.
+    /// Pods in pools of lower weight: each counts one for every weight that some pool has above its own pool's. A machine for `min` counts as a pod.
     pub(super) lighter: usize,
     pub(super) price: i128,
     pub(super) machines: usize,
-    /// What machines have that nobody asked for.
+    /// What the machines have that was not requested ([`crate::simulation::offer::Choice::scarcity`]), summed up.
     pub(super) scarce: u64,
 }
 
@@ -242,7 +240,7 @@ impl Problem {
         self.lots.iter().map(|lot| lot.count as u64).sum()
     }
 
-    /// One more machine was looked at; says whether more may be.
+    /// Counts these machines as looked at. Returns whether more may be.
     fn look(&self, machines: usize) -> bool {
         let left = self.looks.get().saturating_sub(machines as u64);
         self.looks.set(left);
@@ -279,7 +277,7 @@ pub(super) fn solve<'p>(problem: &'p Problem) -> Option<BetterPlan> {
         seen = see(draft);
         seen.0
     });
-    // Where somebody has no place, others look for places.
+    // Where pods have no place, other searches look for places.
     if problem.deals && !seen.0 && seen.1.lost == 0 {
         let looks = problem.looks.get();
         problem.allow(
@@ -319,12 +317,12 @@ pub(super) fn solve<'p>(problem: &'p Problem) -> Option<BetterPlan> {
     best.map(|draft| draft.answer())
 }
 
-/// Whether a plan leaves somebody out, or is so much dearer than the bound that more of a small question is searched through.
+/// Whether a plan leaves pods out, or costs so much more than the bound that more of a small question is searched through.
 fn is_worth_more(rank: &Rank, floor: i128) -> bool {
     rank.lost > 0 || is_dear(rank, floor)
 }
 
-/// Whether a plan in which everybody has a place is so much dearer than the bound.
+/// Whether every pod has a place in a plan, and it costs more than the bound by more than [`DEARER`] hundredths.
 fn is_dear(rank: &Rank, floor: i128) -> bool {
     rank.lost == 0 && rank.price.saturating_mul(PARTS) > floor.saturating_mul(PARTS + DEARER)
 }
@@ -333,7 +331,7 @@ fn is_dear(rank: &Rank, floor: i128) -> bool {
 const PARTS: i128 = 100;
 const DEARER: i128 = 4;
 
-/// Makes a plan cheaper in which the places of pods depend on each other, where it is dear.
+/// Makes a plan cheaper in which the places of pods depend on each other, where it is expensive ([`is_dear`]).
 fn cheapen_tied<'p>(draft: &mut Draft<'p>, filler: &whole::Filler<'p>, floor: i128) {
     let tied = draft.problem.lots.iter().any(|lot| lot.tied);
     if tied
@@ -344,7 +342,7 @@ fn cheapen_tied<'p>(draft: &mut Draft<'p>, filler: &whole::Filler<'p>, floor: i1
     }
 }
 
-/// Looks for places for those who have none, in one way after the other.
+/// Looks for places for the pods that have none, in one way after the other.
 fn place_waiting<'p>(draft: &mut Draft<'p>, filler: &whole::Filler<'p>) {
     let problem = draft.problem;
     if draft.rank().lost > 0
