@@ -28,9 +28,9 @@ use crate::scale_down::utilization::{self, Utilization, UtilizationRules};
 use crate::simulation::places;
 use crate::simulation::world::SimCluster;
 
-/// cluster-autoscaler's taint on a node it removes; the value is the Unix time …
+/// cluster-autoscaler's taint on a node it removes; the value is the Unix time of that.
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
-/// … and it means nothing any more after so long.
+/// How long [`TO_BE_DELETED`] counts.
 const TAINT_HOLDS: Span = Span::minutes(5);
 
 /// A node that could go.

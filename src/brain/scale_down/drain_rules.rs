@@ -32,7 +32,7 @@ pub(crate) enum DrainOutcome {
     Goes,
     /// It, or its successor, needs another place.
     Moves,
-    /// It blocks.
+    /// It blocks the drain of its node.
     Blocks(Block),
 }
 
@@ -47,7 +47,7 @@ fn block(why: Blocked) -> Block {
     Block { why, until: None }
 }
 
-/// By what pods are judged.
+/// The settings and budgets by which pods of a node are judged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bar<'b, 'a> {
     pub(crate) settings: &'b ScaleDown,

@@ -3,7 +3,7 @@
 //!
 //! It comes before pending pods are placed. A pod on such a node stands where it finds room on another node, and that
 //! room is its own from then on; a pod that finds none asks for a machine as a pending one does. A node goes when all of
-//! its pods have a place on nodes that work, so that nobody waits for a VM to start.
+//! its pods have a place on nodes that work, so that no pod waits for a VM to start.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -22,7 +22,7 @@ pub(crate) struct RehearsalUndo {
 }
 
 impl RehearsalUndo {
-    /// Takes everything back; says which places have more free than before, or are open again.
+    /// Takes everything back. Returns which places have more free than before, or are open again.
     pub(crate) fn roll_back(self, world: &mut SimCluster<'_>) -> Vec<NodeIndex> {
         let mut touched = Vec::with_capacity(self.puts.len() + self.closed.len());
         for (node, saved) in self.puts.into_iter().rev() {

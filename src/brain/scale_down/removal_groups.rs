@@ -32,7 +32,7 @@ impl<'a> RemovalGroup<'a> {
 /// What binds the nodes of a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum GroupKind {
-    /// Nothing.
+    /// Nothing: the node goes by itself.
     None,
     /// They are all nodes of a pool that goes as a whole.
     Pool(Arc<str>),

@@ -35,7 +35,7 @@ impl Utilization {
         (self.used, self.of)
     }
 
-    /// Whether it is so many thousandths, or less.
+    /// Whether the utilisation is at most `permille` / 1000.
     pub(crate) fn at_most(self, permille: i64) -> bool {
         self.used.saturating_mul(1000) <= self.of.saturating_mul(i128::from(permille))
     }

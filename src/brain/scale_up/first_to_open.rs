@@ -2,7 +2,7 @@
 //!
 //! kube-scheduler puts a pod on any node that takes pods and has room for it. Where other pods must run on that pod's node
 //! (required pod affinity within `kubernetes.io/hostname`), a target that comes to a node with room for it alone keeps its
-//! followers waiting for good: nobody may move it. A nomination does not prevent that, since the node that it names must be
+//! followers waiting for good: nothing may move it. A nomination does not prevent that, since the node that it names must be
 //! there. So a node that has such room takes pods after the nodes that targets are booked on.
 
 use std::collections::BTreeMap;

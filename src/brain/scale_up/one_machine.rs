@@ -2,7 +2,7 @@
 //!
 //! A planned machine is its pods and the set of pools, types and hosts that can still carry them all. Beside others each pod that comes narrows the
 //! set, and the binding of all machines to what limits leave is kept beside it (`grow/draft`). One that comes alone, for a pool's `min` before
-//! pods are looked at or in the place of nodes that go, has all its pods from the beginning, and nobody makes way for it: what
+//! pods are looked at or in the place of nodes that go, has all its pods from the beginning, and no other machine makes way for it: what
 //! is first of its set is its binding.
 
 use super::hosts::HostRank;

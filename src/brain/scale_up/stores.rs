@@ -33,7 +33,7 @@ pub(crate) enum StoreLack {
 }
 
 impl StoreIndexes {
-    /// Those that a turn's snapshot shows.
+    /// The storages and PCI mappings in a turn's snapshot.
     pub(crate) fn of(turn: &DecisionBuilder<'_>) -> StoreIndexes {
         let (snapshot, policy) = (turn.view.snapshot, turn.view.policy);
         StoreIndexes {

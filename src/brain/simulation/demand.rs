@@ -128,7 +128,7 @@ impl<'a> GroupsFound<'a> {
     }
 }
 
-/// Puts the pods on their nodes that kube-scheduler has nominated for one: nobody else may have that room.
+/// Puts the pods on their nodes that kube-scheduler has nominated for one: no other pod may have that room.
 pub(crate) fn place_nominated<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'a>) {
     for (key, pod) in turn.view.without_place() {
         if pod.node.is_some() || pod.nominated.is_none() {

@@ -85,7 +85,7 @@ impl Choice<'_> {
         CatalogOfferIndex(self.first.0 + offer.0)
     }
 
-    /// How much its nodes have that nobody asks for: extended resources that are not among the wanted ones, taints and labels of
+    /// How much its nodes have that was not requested: extended resources that are not among the wanted ones, taints and labels of
     /// its pool and type. Of two choices that are alike otherwise the one with less is taken: a GPU type never wins by its name.
     pub(crate) fn scarcity(&self, wanted: &BTreeSet<&Arc<str>>) -> u32 {
         let extended = self.offers.first().map(|offer| &offer.free.extended);

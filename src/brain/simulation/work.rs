@@ -15,7 +15,7 @@ pub(crate) fn used_up(turn: &DecisionBuilder<'_>, world: &SimCluster<'_>, began:
     done > turn.steps.saturating_mul(OVER)
 }
 
-/// What is said of a pod whose place hangs on others' in so long a chain that the budget was used up.
+/// What is said of a pod whose place depends on others' in so long a chain that the budget was used up.
 pub(crate) fn chained() -> Reasons {
     Reasons::new([("*".into(), Refused::Chained.into())].into())
 }

@@ -32,7 +32,7 @@ pub(crate) fn of_pods(pods: &[Keyed<'_>]) -> i128 {
         .sum()
 }
 
-/// What moving the pods is worth: the price of the node by the evictions it takes.
+/// What moving the pods is worth: the node's price per eviction cost.
 pub(crate) fn worth(price: i64, cost: i128) -> i128 {
     // A thousandth of an eviction's worth is more than prices in millionths tell apart.
     i128::from(price.max(0)) * ONE * 1000 / (ONE + cost.max(0))

@@ -1,4 +1,4 @@
-//! An empty node would go while a dearer one stays because its pods have no place: the other way round
+//! An empty node would go while a more expensive one stays because its pods have no place: the other way round
 //! is cheaper, and nothing has to be made for it.
 
 use crate::decision::turn::DecisionBuilder;
@@ -11,11 +11,11 @@ use crate::simulation::world::SimCluster;
 use model::disruption::Cause;
 use model::reasons::Kept;
 
-/// Nodes that are tried in one decision at most, those that save most for their evictions; and empty nodes that each
+/// Nodes that are tried in one decision at most, those that save most per eviction cost; and empty nodes that each
 /// of them is tried on.
 const MOST: usize = 20;
 
-/// Lets empty nodes stay for dearer ones that then can go. Gives back the candidates that still cannot.
+/// Lets empty nodes stay for more expensive ones that then can go. Returns the candidates that still cannot.
 pub(crate) fn plan<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,

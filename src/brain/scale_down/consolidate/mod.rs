@@ -3,7 +3,7 @@
 //!
 //! * `quiet`: since when nothing came to a node or left it.
 //! * `cost`: what it costs to move a node's pods, and what a node costs.
-//! * `exchange`: an empty cheap node stays so that a dear one can go.
+//! * `exchange`: an empty cheap node stays so that an expensive one can go.
 //! * `intents`: machines that were made to replace nodes, from the plan to the removal.
 //! * `trial`: nodes gone, their pods on what is left and one cheaper machine.
 //! * `search`: which nodes one machine could replace; found twice, it is made.

@@ -1,7 +1,7 @@
 //! Which nodes one cheaper machine could replace.
 //!
-//! The nodes with the best price for their evictions come first. As many of them together as one
-//! machine can stand for are looked for by halving, then each alone. What is found is made only when a
+//! The nodes with the best price per eviction cost come first. The longest run from the head of that list which one
+//! machine can replace is looked for, of many nodes by halving; then each node alone. What is found is made only when a
 //! second look, a little later, finds the same.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +32,7 @@ use model::report::NodeVerdict;
 const MOST_TOGETHER: usize = 100;
 /// Nodes up to which every number of them together is tried: a trial of some costs about as much as one alone.
 const FEW_TOGETHER: usize = 16;
-/// Nodes that are tried alone in one decision, at most: those that save most for their evictions.
+/// Nodes that are tried alone in one decision, at most: those that save most per eviction cost.
 const MOST_ALONE: usize = 100;
 
 /// Looks for a replacement and plans it when it was found before. `stuck` are the candidates whose
@@ -144,9 +144,9 @@ fn may_be_replaced<'a>(
     free && quiet
 }
 
-/// The most nodes that one machine can stand for, two at least: the first of the list. Few are tried
-/// down from all of them, for two may be too few to pay for a larger machine and three enough; many by
-/// halving.
+/// The longest run from the head of the list that one machine can replace: two nodes at least, [`MOST_TOGETHER`] at most. Of few nodes
+/// every length is tried from all of them down, for two may be too few to pay for a larger machine and three enough. Of many the
+/// length is found by halving, as if no run that works were longer than one that fails.
 fn replace_several<'c, 'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
@@ -284,7 +284,7 @@ fn make<'a>(
     };
     let precondition = &mut action.precondition;
     precondition.max_view_age = precondition.max_view_age.min(max_view_age);
-    // Any other pod on these nodes means that somebody came in between.
+    // Any other pod on these nodes means that one came in between.
     let pods = nodes.iter().flat_map(|node| &node.pods);
     let pods: BTreeSet<_> = pods.map(|(key, _)| (*key).clone()).collect();
     precondition.pods = pods.into_iter().collect();

@@ -47,7 +47,7 @@ pub(super) struct ReplacementMachine {
     pub(super) pods: Vec<PodKey>,
     /// Where the other pods would go.
     pub(super) moves: BTreeMap<PodKey, Arc<str>>,
-    /// Why cheaper choices lost, and dearer ones.
+    /// Why cheaper choices lost, and more expensive ones.
     pub(super) others: BTreeMap<Arc<str>, Refusals>,
 }
 
@@ -111,7 +111,7 @@ fn is_order_independent<'a>(
         rehearsal::close(world, node.index, &mut undo);
     }
     world.reopen(new_node);
-    // Nobody knows the new machine's name yet: it may be filled first, or last.
+    // The new machine's name is not known yet: it may be filled first, or last.
     let rest = rehearsal::by_name(world, open.to_vec());
     let first: Vec<NodeIndex> = [new_node].into_iter().chain(rest.iter().copied()).collect();
     let last: Vec<NodeIndex> = rest.into_iter().chain([new_node]).collect();

@@ -1,4 +1,4 @@
-//! What to open for a group: of the heaviest pools that may, the choice that carries most for its price.
+//! What to open for a group: of the pools of highest weight that may have a machine, the choice that carries most for its price.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -146,8 +146,8 @@ impl ChoiceSearch<'_, '_, '_> {
         }
     }
 
-    /// The choice of a tier that carries most for what it costs; of equals the one that carries more. A
-    /// preference makes a choice dearer, yet is no reason for more machines: one that meets more preferences must
+    /// The choice of a tier that carries most for what it costs; of equals the one that carries more. An unmet
+    /// preference raises the cost of a choice, yet is no reason for more machines: one that meets more preferences must
     /// carry as much as the one that is best without.
     fn find_best(&mut self, tier: TierIndex, total: i128) -> Option<Pick> {
         let mut best = self.find_best_value(tier, total, None)?;

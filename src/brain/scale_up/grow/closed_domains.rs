@@ -1,8 +1,8 @@
 //! Plans in which a topology domain gets no machine at all.
 //!
-//! Pods that are spread over zones count each zone that has a node. Where limits let few machines be made, one that somebody else fills may
-//! be the only one of its zone: then no pod that is spread has room there, and the other zones may have one more each and no more. The same
-//! machine in a zone that has others already leaves its own zone out of the count.
+//! Topology spread counts every zone that has a node. Where limits allow few machines, other pods may fill the only node of a zone. Then
+//! spread pods cannot use that zone, and `maxSkew` caps the others. If that machine goes into a zone that has nodes already, its own zone
+//! is out of the count.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ const DOMAINS: usize = 6;
 /// With more pods without a place no domain is tried.
 const PODS: usize = 500;
 
-/// Phase: where somebody who is spread has no place, makes the plan once more without machines in one domain after the other, as long as
+/// Phase: where pods with topology spread have no place, makes the plan once more without machines in one domain after the other, as long as
 /// that leaves fewer pods out. What found nothing is remembered, and not tried again as it is.
 pub(super) fn repack<'p, 'a>(
     planner: &mut Planner<'p, 'a>,
@@ -50,7 +50,7 @@ pub(super) fn repack<'p, 'a>(
     }
 }
 
-/// The domains, by key, that pods without a place are spread over and that none of those who are counted is in. One that has some stays: that
+/// The domains, by key, that pods without a place are spread over and in which no counted pod is. A domain with counted pods stays: that
 /// the smallest zone holds the others back is what spreading means.
 fn find_empty_domains(
     planner: &Planner<'_, '_>,

@@ -43,7 +43,7 @@ struct FirstPlan<'f, 'p, 'a> {
     visits: Vec<Visit>,
 }
 
-/// Phase: opens machines, one after the other, for the pods that are pending. Says which of them came to nodes there are
+/// Phase: opens machines, one after the other, for the pods that are pending. Returns which of them came to existing nodes
 /// in the end, because of others on planned machines.
 pub(super) fn open_machines<'p, 'a>(
     planner: &mut Planner<'p, 'a>,

@@ -43,7 +43,7 @@ pub(super) struct FitRow {
 pub(super) struct FitMatrix<'a> {
     all: IndexVec<RowIndex, FitRow>,
     asked: BTreeMap<FitQuestion<'a>, RowIndex>,
-    /// The DaemonSets of all offers, once somebody asked.
+    /// The DaemonSets of all offers, once they were asked for.
     daemons: Option<Vec<NamespacedShape<'a>>>,
 }
 

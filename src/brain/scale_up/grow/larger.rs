@@ -12,7 +12,7 @@ const ROOMY: usize = 8;
 /// Planned machines that may turn out closed to a group by other pods before no more of them are asked: there may be
 /// thousands for each of thousands of groups.
 const REFUSALS: usize = 256;
-/// Dearer types of its pool that are asked, the cheapest first, for one that a planned machine could become.
+/// More expensive types of its pool that are tried, the cheapest first, for one that a planned machine could become.
 const STEPS: usize = 16;
 
 impl ChoiceSearch<'_, '_, '_> {
@@ -107,7 +107,7 @@ impl ChoiceSearch<'_, '_, '_> {
         most.into_iter().map(|(_, machine)| machine).collect()
     }
 
-    /// The cheapest dearer choice of its pool as which a planned machine would hold one pod more of the leading group.
+    /// Of the choices of its pool that cost more, the cheapest as which a planned machine would hold one pod more of the leading group.
     fn find_next_size(&self, machine: PlannedIndex) -> Option<ChoiceIndex> {
         let view = self.view;
         let planned = &view.planned.machines[machine];

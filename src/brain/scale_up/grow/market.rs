@@ -1,4 +1,4 @@
-//! The choices in the order of their prospects: what they cost for the most that they could carry.
+//! The choices in the order of their prospects: what they cost per worth of the most that they could carry.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +10,13 @@ use crate::simulation::offer::{self, ChoiceList};
 pub(super) struct Tier {
     /// In the order of the policy.
     pub(super) choices: Vec<ChoiceIndex>,
-    /// By price for what they hold when full.
+    /// By price per worth that they hold when full.
     by_ratio: Vec<ChoiceIndex>,
     /// By price alone.
     by_price: Vec<ChoiceIndex>,
 }
 
-/// All choices, heaviest first.
+/// All choices, those of the highest weight first.
 #[derive(Debug)]
 pub(super) struct Market {
     pub(super) tiers: IndexVec<TierIndex, Tier>,
@@ -26,7 +26,7 @@ pub(super) struct Market {
     pools: IndexVec<PoolIndex, Vec<ChoiceIndex>>,
 }
 
-/// Whether `a` of `(price, worth)` costs less for its worth than `b`, or as much.
+/// Whether `a` of `(price, worth)` costs less per worth than `b`, or as much.
 fn at_most(a: (i128, i128), b: (i128, i128)) -> bool {
     a.0.saturating_mul(b.1) <= b.0.saturating_mul(a.1)
 }
@@ -96,7 +96,7 @@ impl Market {
         self.pools.get(pool).map_or(&[], |sizes| sizes)
     }
 
-    /// The choices of a tier, those first that cost least for the most they could carry when `total` is
+    /// The choices of a tier, those first that cost least per worth they could carry at most, when `total` is
     /// all there is to carry; with that most.
     pub(super) fn walk(
         &self,

@@ -20,7 +20,7 @@ use crate::scale_up::one_machine;
 use crate::simulation::places;
 use crate::simulation::planned::CreateReason;
 
-/// How good a choice is: its weight, its price and what it has that nobody asks for.
+/// How good a choice is: its weight, its price and what it has that was not requested.
 type ChoiceRank = (Reverse<i32>, i64, u32);
 
 /// Phase: opens machines for pools that have less than their `min`.
@@ -101,7 +101,7 @@ fn count_nodes(turn: &DecisionBuilder<'_>, pool: &Arc<str>) -> u32 {
     u32::try_from(have.count() + unread.count() + dark.count()).unwrap_or(u32::MAX)
 }
 
-/// The choice and offer of one more machine for a pool's `min`: the heaviest, then the cheapest that limits allow.
+/// The choice and offer of one more machine for a pool's `min`: of the highest weight, then the cheapest that limits allow.
 fn find_cheapest(
     view: PlanView<'_, '_>,
     pool: &Arc<str>,
@@ -110,7 +110,7 @@ fn find_cheapest(
     let of_pool = choices
         .indexes()
         .filter(|index| choices[*index].pool == pool);
-    // Of several regions the heavier one comes before the price.
+    // Of several regions the one of higher weight comes before the price.
     let nothing_wanted = BTreeSet::new();
     let order = of_pool.map(|index| {
         let choice = &choices[index];

@@ -2,7 +2,7 @@
 //!
 //! [`plan`] lists the phases. The first plan is greedy: the first group in order (priority, then whether every pod needs
 //! a node of its own, then size) opens a node of the choice that carries most for its price, other groups fill it up, the
-//! same node is opened as often as it pays, and so on. Weight comes before price. A planned machine may still become a
+//! same node is opened as often as it pays, and so on. Weight of the pool comes before price. A planned machine may still become a
 //! larger one, and in the end becomes the cheapest that holds what was put on it. The second plan is made of all machines
 //! at once, and replaces the first one where it is better. Limits are booked as it goes.
 

@@ -63,7 +63,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         }
     }
 
-    /// Opens one machine; says which place it is in the world.
+    /// Opens one machine. Returns its node in the simulated world.
     pub(super) fn open(
         &mut self,
         catalog: &Catalog<'_, 'a>,
@@ -86,7 +86,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         Ok(node)
     }
 
-    /// Makes a planned machine one of another type; says its place in the world.
+    /// Makes a planned machine one of another type. Returns its node in the simulated world.
     pub(super) fn retype(
         &mut self,
         catalog: &Catalog<'_, 'a>,
@@ -209,7 +209,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         self.number();
     }
 
-    /// Numbers the planned machines anew.
+    /// Numbers the planned machines again.
     fn number(&mut self) {
         let nodes = self.planned.machines.iter().map(|planned| planned.node);
         let nodes: Vec<NodeIndex> = nodes.collect();
@@ -220,7 +220,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         self.planned.fit_index = FitIndex::over(&nodes, self.world);
     }
 
-    /// Indexes the places there are anew, after pods left them.
+    /// Indexes the existing places again, after pods left them.
     pub(super) fn renew_existing(&mut self) {
         let nodes = (0..self.existing.len()).map(|position| self.existing.at(position));
         let nodes: Vec<NodeIndex> = nodes.collect();

@@ -21,12 +21,12 @@ use model::hosts::HostStrategy;
 use model::policy::PoolPolicy;
 use model::report::PodVerdict;
 
-/// Rounds over all planned machines at most: a pod or machine that moves may make another move worth while.
+/// Rounds over all planned machines at most: a pod or machine that moves may make another move worthwhile.
 const ROUNDS: usize = 3;
 /// Places that one decision looks at for preferences at most: a plan of any size pays a few milliseconds.
 const LOOKS: usize = 20_000;
 /// With more groups on new machines than this, what kube-scheduler prefers of its own accord is left to it:
-/// so many spread over the hosts by themselves.
+/// this many groups spread over the hosts by themselves.
 const USUAL: usize = 64;
 
 /// The preferences of groups that have pods on planned machines, and the plan that is changed for them.
@@ -112,7 +112,7 @@ impl PreferenceSearch<'_, '_, '_> {
         self.looks > 0
     }
 
-    /// Moves pods among the planned machines; says whether any moved.
+    /// Moves pods among the planned machines. Returns whether any moved.
     fn change_machines(&mut self) -> bool {
         let mut groups: Vec<GroupIndex> = self.own.keys().copied().collect();
         groups.retain(|group| self.is_mobile(*group));
@@ -155,8 +155,8 @@ impl PreferenceSearch<'_, '_, '_> {
         ))
     }
 
-    /// Moves one pod of a group from a planned machine to the one it likes best, or lets it change places
-    /// with another pod; says whether it did.
+    /// Moves one pod of a group from a planned machine to the one that meets most of its preferences, or lets it change places
+    /// with another pod. Returns whether it did.
     fn move_pod(&mut self, group: GroupIndex, machine: PlannedIndex) -> bool {
         let shape = self.pending.groups[group].shape;
         let from = self.planner.planned.machines[machine].node;
@@ -273,7 +273,7 @@ impl PreferenceSearch<'_, '_, '_> {
         self.planner.turn.say(queue.pods[pod], &verdict);
     }
 
-    /// Moves planned machines to other hosts; says whether any moved.
+    /// Moves planned machines to other hosts. Returns whether any moved.
     fn change_hosts(&mut self) -> bool {
         let mut moved = false;
         for machine in self.planner.planned.machines.indexes() {

@@ -24,8 +24,8 @@ use model::resources::Resources;
 
 /// Nodes that are looked at for pods that others may open them to.
 const NODES: usize = 64;
-/// With more models than this no plan is laid out anew, or with more offers for each rule that pods have for each
-/// other's company.
+/// With more models than this there is no second plan; nor with more offers × (1 + counters), where a counter is a rule of
+/// affinity, anti-affinity or topology spread.
 const MODELS: usize = 1024;
 const OFFERS: usize = 60_000;
 /// Counters of affinity, anti-affinity and spread times groups, at most: each group asks each counter wherever it goes.
@@ -53,7 +53,7 @@ struct SeenOffer<'c, 'a> {
     class: ModelClassIndex,
 }
 
-/// What a question is made of: pods that may be laid out anew, and all that stays as it is.
+/// What a question is made of: pods that may be packed again, and all that stays as it is.
 struct Inquiry<'q, 'v, 'a> {
     view: PlanView<'v, 'a>,
     loose: &'q IndexVec<LotIndex, Loose>,
@@ -237,7 +237,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     fn lots(&self, asks: Vec<Asks>, may: IndexVec<LotIndex, ModelSet>) -> IndexVec<LotIndex, Lot> {
         let (view, loose) = (self.view, self.loose);
         let losses = count_losses(view, loose);
-        // Whoever waits may take the place of those of a lower priority.
+        // Pods without a place may take that of pods of a lower priority.
         let waiting = loose.iter().filter(|of| of.pods.len() > of.placed);
         let first = waiting.map(|of| view.priority(of.group)).max();
         let mut may = may.into_iter();
@@ -270,7 +270,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         lots
     }
 
-    /// What offers are to the rules that pods have for each other's company.
+    /// What offers are to affinity, anti-affinity and topology spread of pods.
     fn classes(
         &self,
         numbers: &CounterRules,
@@ -494,7 +494,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     }
 }
 
-/// Finds whose places must be known to the domain, and whose hang on others'.
+/// Finds the lots whose places must be known to the domain, and those whose places depend on other lots'.
 fn tie(problem: &mut Problem) {
     let local = |(index, tally): (TallyIndex, &Tally)| {
         problem.classes.iter().all(|class| {

@@ -38,7 +38,7 @@ pub(super) struct SharedRefusals {
 type GroupRefusals = (RowIndex, Vec<(Arc<str>, Arc<Refused>)>);
 
 impl RefusalLog {
-    /// Says something of a choice.
+    /// Notes why a choice was not taken.
     pub(super) fn say(
         &mut self,
         choices: &ChoiceList<'_>,
@@ -55,7 +55,7 @@ impl RefusalLog {
         }
     }
 
-    /// Says the same of several choices.
+    /// Notes the same of several choices.
     pub(super) fn say_all(
         &mut self,
         choices: &ChoiceList<'_>,

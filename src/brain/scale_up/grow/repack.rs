@@ -1,7 +1,7 @@
-//! The second plan: all machines for pods at once, where that places more pods, or as many for less. The first plan opens
+//! The second plan: all machines for pods at once, where that is better ([`draft::Rank`]). The first plan opens
 //! one machine after the other and settles its type at once; [`super::draft`] keeps machines open until the end.
 //!
-//! Nobody loses for a price alone: as long as every pod has a place, none comes into a lighter pool or to more unmet
+//! No pod loses for a price alone: as long as every pod has a place, none comes into a pool of lower weight or to more unmet
 //! preferences about the node than its group had. What comes out is tried in the world, pod by pod; unless that is
 //! better the plan stays as it was.
 
@@ -41,8 +41,8 @@ struct Seat {
 /// Phase: makes the second plan, and puts it in the place of the first if it is better. `visits` are the pods that came to
 /// nodes there are while the first one was made.
 ///
-/// Where somebody who is spread has no place then, no machine can be made for it any more: a domain that the plan has no machine in gets
-/// none, and kube-scheduler counts those alone that have a node. The others have more room for it than it was given, and the plan is
+/// Pods with topology spread may have no place then, because a domain counts in which a machine was possible and none is planned. That domain gets
+/// no node, and kube-scheduler counts only domains with nodes. So the other domains may take more of these pods, and the plan is
 /// made once more by that.
 pub(super) fn repack<'p, 'a>(
     planner: &mut Planner<'p, 'a>,
@@ -144,7 +144,7 @@ pub(super) fn repack_once<'p, 'a>(
 }
 
 /// Whether this question found no better plan before, or none that the world took. It is not asked again as long as nothing has changed:
-/// where limits leave somebody out for good, every decision would pay for it.
+/// where limits leave pods out for good, every decision would pay for it.
 fn is_known(turn: &mut DecisionBuilder<'_>, digest: u64, domains: Domains) -> bool {
     let memory = &mut turn.memory;
     match domains {
@@ -195,7 +195,7 @@ impl RepackTrial<'_, '_, '_> {
         self.planner.view(self.catalog, self.pending)
     }
 
-    /// Makes the plan what the answer says, if the world lets it and it is better; says whether it did.
+    /// Makes the plan what the answer says, if the world lets it and it is better. Returns whether it did.
     /// Otherwise all is as it was, the machines withdrawn. `nodes` are the places that stayed.
     fn replace(&mut self, answer: &BetterPlan, nodes: &IndexVec<FixedIndex, NodeIndex>) -> bool {
         let machines = &self.withdrawal.machines;
@@ -217,7 +217,7 @@ impl RepackTrial<'_, '_, '_> {
         false
     }
 
-    /// Opens the machines of an answer and puts the pods on them, as far as the world lets them. Says how many
+    /// Opens the machines of an answer and puts the pods on them, as far as the world lets them. Returns how many
     /// pods of which loose group are at which place; `None` where a machine could not be made.
     fn lay(
         &mut self,
@@ -252,7 +252,7 @@ impl RepackTrial<'_, '_, '_> {
         Some(seats)
     }
 
-    /// Opens a machine of a model of the problem, on an offer; says its place.
+    /// Opens a machine of a model of the problem, on an offer. Returns its node.
     fn open(&mut self, (model, offer): (ModelIndex, OfferIndex)) -> Option<NodeIndex> {
         let (choice, reason) = (self.problem.models[model].choice, CreateReason::Pods);
         let opened = self.planner.open(self.catalog, choice, offer, reason);
@@ -287,7 +287,7 @@ impl RepackTrial<'_, '_, '_> {
         }
     }
 
-    /// Puts up to `count` pods of a loose group on a place; says how many.
+    /// Puts up to `count` pods of a loose group on a place. Returns how many.
     fn put_some(
         &mut self,
         loose: LotIndex,

@@ -51,7 +51,7 @@ impl<'v, 'a> Retype<'v, 'a> {
         Some(Retype::new(view, machine, choice, offer))
     }
 
-    /// The machine as a dearer choice of its pool, if it could be one: its host has room, limits hold, and nothing that is on it
+    /// The machine as a choice of its pool that costs more, if it could be one: its host has room, limits hold, and nothing that is on it
     /// depends on the type.
     pub(super) fn to_dearer(
         view: PlanView<'v, 'a>,
@@ -163,7 +163,7 @@ impl<'v, 'a> Retype<'v, 'a> {
     }
 }
 
-/// Phase: every planned machine becomes the cheapest type of its pool that holds what was put on it.
+/// Phase: every planned machine becomes the cheapest type of its pool that holds what was put on it, on the same host.
 pub(super) fn shrink_to_fit<'a>(
     planner: &mut Planner<'_, 'a>,
     catalog: &Catalog<'_, 'a>,
@@ -179,8 +179,8 @@ pub(super) fn shrink_to_fit<'a>(
     }
 }
 
-/// The cheapest choice of its pool that holds what is on a planned machine, and its offer there; `None` where that is
-/// what it is. `order` has the choices by price.
+/// The cheapest choice of its pool that holds what is on a planned machine, meets as many preferences about the node, and costs less than
+/// the machine does now; with its offer on the same host. `None` where there is none. `order` has the choices by price.
 fn find_cheapest_that_holds(
     view: PlanView<'_, '_>,
     machine: PlannedIndex,

@@ -21,7 +21,7 @@ impl Visit {
     }
 }
 
-/// By group, whether its pods may go anywhere as far as claims for one pod alone (`ReadWriteOncePod`) are concerned: where nobody else
+/// By group, whether its pods may go anywhere as far as claims for one pod alone (`ReadWriteOncePod`) are concerned: where no other pod
 /// has such a claim, and no group before it waits for the same one, it binds the pod to nothing.
 pub(super) fn find_movable(view: PlanView<'_, '_>) -> IndexVec<GroupIndex, bool> {
     let mut users: BTreeSet<(&str, &Arc<str>)> = BTreeSet::new();
@@ -40,11 +40,11 @@ pub(super) fn find_movable(view: PlanView<'_, '_>) -> IndexVec<GroupIndex, bool>
     movable.collect()
 }
 
-/// Tells the visits that stay, whatever is laid out anew, from those that leave.
+/// Separates the visits that stay on their nodes from those that leave before the second plan.
 ///
-/// A pod that no other place can be looked for stays, and so do those that came to its node before it: what they found is not there to
-/// be restored. Where one of them is spread, or wants or shuns others, nothing is laid out anew, since its place would have to be looked at
-/// with theirs: then all visits come back as `Err`.
+/// A visit stays if its pods may not be moved (`movable`). Visits that came to the same node before it stay too, since the node cannot be
+/// restored to what they found. If a visit that stays has affinity, anti-affinity or topology spread, there is no second plan: it would have
+/// to place these pods as well. Then all visits come back as `Err`.
 pub(super) fn split_staying(
     view: PlanView<'_, '_>,
     visits: Vec<Visit>,

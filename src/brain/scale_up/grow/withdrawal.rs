@@ -22,7 +22,7 @@ use model::reasons::Held;
 const PODS: usize = 10_000;
 const GROUPS: usize = 1_000;
 
-/// A group whose pods may be laid out anew.
+/// A group whose pods the second plan may place elsewhere.
 #[derive(Debug)]
 pub(super) struct Loose {
     pub(super) group: GroupIndex,
@@ -30,12 +30,12 @@ pub(super) struct Loose {
     pub(super) pods: Vec<usize>,
     /// The number of `pods` that have a place in the first plan; they come first in the list.
     pub(super) placed: usize,
-    /// The lightest tier they may be in, and the most of their preferences that may not be met.
+    /// Bounds while every pod has a place: the tier of lowest weight they may be in, and the largest weight of unmet preferences about the node.
     pub(super) tier: TierIndex,
     pub(super) unmet: i64,
 }
 
-/// Machines for the `min` of a pool that may be laid out anew: a plan has as many of the pool.
+/// Machines for the `min` of a pool that the second plan makes instead of the first: as many of the pool.
 #[derive(Debug)]
 pub(super) struct MinMachines {
     /// The pool's place in the policy.
@@ -45,7 +45,7 @@ pub(super) struct MinMachines {
     pub(super) reason: CreateReason,
 }
 
-/// What of the first plan may be laid out anew, and what it comes to as it is.
+/// What of the first plan is given up for the second, and the rank of the first.
 #[derive(Debug)]
 pub(super) struct Withdrawal {
     /// Planned machines, by their numbers.
@@ -65,7 +65,7 @@ impl Withdrawal {
     }
 }
 
-/// What may be laid out anew; `None` where nothing is, or too much.
+/// What is given up for the second plan; `None` where nothing is, or too much.
 pub(super) fn propose(
     view: PlanView<'_, '_>,
     visits: &[Visit],
@@ -100,7 +100,7 @@ fn find_withdrawable(
     view: PlanView<'_, '_>,
     movable: &IndexVec<GroupIndex, bool>,
 ) -> Option<Vec<PlannedIndex>> {
-    // What a pool lacks that could not be opened is nowhere in the question: pods that choose dearer types could take its room.
+    // What a pool lacks that could not be opened is nowhere in the question: more expensive types for other pods could take its room.
     let holds = &view.turn.report.holds;
     let lacking = holds
         .iter()
@@ -137,9 +137,9 @@ fn find_withdrawable(
     (left || !machines.is_empty()).then_some(machines)
 }
 
-/// Whether machines for the `min` of a choice's pool are laid out anew: pods with some of these rows could be on its types, and one of those
-/// waits, or none could be in a heavier pool that limits allow one more machine. For the weight's sake it would get a machine more there, while this one is made in any
-/// case, and takes pods as a node that is there does.
+/// Whether machines for the `min` of a choice's pool take part in the second plan. Some pods must fit the pool's types. Of those, one must
+/// have no place, or none may fit a pool of higher weight that limits allow one more machine: for the weight's sake the search would make a machine there,
+/// although this one is made in any case, and takes pods as an existing node does.
 fn takes_part(view: PlanView<'_, '_>, kept: &Choice<'_>, rows: &BTreeMap<RowIndex, bool>) -> bool {
     let choices = view.catalog.choices;
     let (mut some, mut left, mut heavier) = (false, false, false);
@@ -180,7 +180,7 @@ fn count_for_min(view: PlanView<'_, '_>, machines: &[PlannedIndex]) -> Vec<MinMa
     mins.into_values().collect()
 }
 
-/// The groups whose pods are laid out anew when these machines are withdrawn.
+/// The groups whose pods the second plan places when these machines are withdrawn.
 fn find_loose(
     view: PlanView<'_, '_>,
     visits: &[Visit],
@@ -221,7 +221,7 @@ fn find_loose(
     let left = all.iter().any(|loose| view.group(loose.group).left() > 0);
     for loose in &mut all {
         loose.placed = loose.pods.len();
-        // Where somebody has no place, that comes before preferences and weights.
+        // Where pods have no place, that comes before preferences and weights.
         if left || loose.placed == 0 {
             (loose.tier, loose.unmet) = (TierIndex(usize::MAX), i64::MAX);
         }

@@ -53,7 +53,7 @@ impl Allowance {
 }
 
 impl Model {
-    /// The order of models within a plan: tier, price, then what nobody asks for. Of those that limits allow the first is taken.
+    /// The order of models within a plan: tier, price, then what was not requested. Of those that limits allow the first is taken.
     pub(in crate::scale_up::grow) fn rank(&self) -> (TierIndex, i64, u32) {
         (self.tier, self.price, self.scarce)
     }
@@ -146,8 +146,8 @@ impl Books {
 }
 
 impl Draft<'_> {
-    /// Binds a machine to the cheapest model that can carry it within all limits; where there is none, another
-    /// machine may have to become one of another model, or go to another host. Says whether it is bound; the
+    /// Binds a machine to the first model that can carry it within all limits ([`Books::first`]); where there is none, another
+    /// machine may have to become one of another model, or go to another host ([`Draft::make_way`], [`Draft::make_room`]). Returns whether it is bound; the
     /// caller has saved the machine and takes all back if not.
     pub(super) fn bind(&mut self, at: DraftMachineIndex) -> bool {
         if let Some((model, site)) = self.machines[at].bound.take() {
@@ -228,9 +228,9 @@ impl Draft<'_> {
         false
     }
 
-    /// Binds all machines anew, each to the smallest model that can carry it: where memory or CPUs of hosts, pools or the cluster run
-    /// short, several may have to become smaller ones, and dearer, for one more. They become cheaper again as far as
-    /// limits let them by [`Draft::rebind`].
+    /// Binds all machines again, each to the smallest model that can carry it: where memory or CPUs of hosts, pools or the cluster run
+    /// short, several may have to become smaller and more expensive ones, for one more. [`Draft::rebind`] makes them cheaper again as far as
+    /// limits allow.
     fn make_room(&mut self, at: DraftMachineIndex) -> bool {
         if self.machines.len() > OTHERS {
             return false;

@@ -1,4 +1,4 @@
-//! Makes a plan cheaper: a few machines at a time are emptied, and what was on them is laid out anew.
+//! Makes a plan cheaper: a few machines at a time are emptied, and their pods are placed again.
 
 use super::fill::{self, Way};
 use super::state::Draft;
@@ -21,12 +21,12 @@ const PATIENCE: usize = 40;
 
 /// How often machines that were emptied are filled whole, before single pods are placed.
 const WHOLE: usize = 3;
-/// How often all is laid out anew in whole machines: in all, and of that with the pods in the order of their values.
+/// How often all pods are packed again in whole machines: in all, and of that with the pods in the order of their values.
 /// After that the order is shaken a little.
 const ANEW: usize = 60;
 const STRAIGHT: usize = 8;
 
-/// Numbers that look thrown, the same in every run.
+/// A seeded pseudo-random generator: the same numbers in every run.
 pub(super) struct Dice(u64);
 
 impl Dice {
@@ -58,7 +58,7 @@ pub(super) fn improve(draft: &mut Draft<'_>, filler: &Filler<'_>) {
     share::improve(draft, filler, &values);
 }
 
-/// Empties a few machines at a time, and lays out anew what was on them.
+/// Empties a few machines at a time, and places their pods again.
 fn a_few_anew(draft: &mut Draft<'_>, filler: &Filler<'_>, values: &Values) {
     let problem = draft.problem;
     let floor = filler.floor();
@@ -94,7 +94,7 @@ fn is_best(rank: Rank, floor: i128) -> bool {
     rank.lost == 0 && rank.price <= floor
 }
 
-/// Fills machines that were emptied whole; says whether the plan is better than `before`.
+/// Fills emptied machines as a whole. Returns whether the plan is better than `before`.
 fn whole(
     draft: &mut Draft<'_>,
     (filler, values): (&Filler<'_>, &Values),
@@ -121,7 +121,7 @@ fn whole(
     false
 }
 
-/// Places pods one after the other on machines that were emptied, and new ones; says whether the plan is better
+/// Places pods one after the other on machines that were emptied, and new ones. Returns whether the plan is better
 /// than `before`, or now and then as good.
 fn piece_by_piece(
     draft: &mut Draft<'_>,
@@ -152,8 +152,8 @@ fn piece_by_piece(
     false
 }
 
-/// Lays out anew all that hangs on nobody, in whole machines, again and again with what the last plan taught; the best
-/// plan stays. Gives what was learnt.
+/// Packs all pods whose places depend on no others into whole machines, again and again with what the last plan taught. The best
+/// plan stays. Returns what was learnt.
 fn all_anew(draft: &mut Draft<'_>, filler: &Filler<'_>) -> Values {
     let problem = draft.problem;
     let mut values = Values::plain(filler);
@@ -203,7 +203,7 @@ fn used(draft: &Draft<'_>) -> Vec<DraftMachineIndex> {
     loose.map(|(at, _)| at).collect()
 }
 
-/// Some machines, in order: the one that a first draw says, and others.
+/// Some machines, in order: the first one drawn, and others.
 fn victims(
     draft: &Draft<'_>,
     used: &[DraftMachineIndex],
@@ -236,7 +236,7 @@ fn victims(
     victims
 }
 
-/// All models, those of each choice, and those of each two.
+/// Model sets to restrict a plan to: all models, and those of each choice.
 fn menus(problem: &Problem) -> Vec<ModelSet> {
     let mut choices: Vec<ChoiceIndex> = problem.models.iter().map(|model| model.choice).collect();
     choices.sort_unstable();
@@ -255,7 +255,7 @@ fn menus(problem: &Problem) -> Vec<ModelSet> {
     menus
 }
 
-/// All models, and two others that are drawn.
+/// All models, and two random sets.
 fn ways<'m>(menus: &'m [ModelSet], dice: &mut Dice) -> Vec<&'m ModelSet> {
     let mut ways = vec![&menus[0]];
     for _ in 0..2 {
@@ -267,7 +267,7 @@ fn ways<'m>(menus: &'m [ModelSet], dice: &mut Dice) -> Vec<&'m ModelSet> {
 /// Orders in which pods are laid out.
 const ORDERS: usize = 4;
 
-/// Lays out what has no place, but for those whose place hangs on others.
+/// Places the pods that have no place, except those whose place depends on other pods.
 pub(super) fn lay(draft: &mut Draft<'_>, way: Way<'_>, by: usize) {
     let problem = draft.problem;
     let lots = problem

@@ -1,6 +1,6 @@
 //! How far pods of a plan keep the rules about topology domains that are wider than machines, counted while a search moves them.
 //!
-//! It knows what is counted in each domain, and says how many pods break a rule where they are. It does not know in which
+//! It knows what is counted in each domain, and returns how many pods break a rule where they are. It does not know in which
 //! order pods come: what keeps all rules here is laid out once more before it counts.
 
 use super::movables::{Movables, is_local};
@@ -15,11 +15,11 @@ use crate::simulation::company::topology::{DomainId, FRESH};
 /// A rule that pods of one lot have about the topology domain that they are in.
 #[derive(Debug)]
 enum DomainDemand {
-    /// No more than this number of counted pods above the domain with the fewest, of these domains.
+    /// Topology spread: at most `skew` counted pods more than in the domain with the fewest, of these domains.
     Spread { skew: i64, among: Vec<DomainId> },
-    /// A counted pod; where they are counted themselves and nobody else is, all of them in one domain.
+    /// Required affinity: a counted pod in the domain. Where the lot's own pods are the only ones counted, all of them in one domain.
     Company,
-    /// No counted pod but, where it is counted itself, itself.
+    /// Required anti-affinity: no counted pod in the domain, other than itself where it is counted.
     Apart { itself: bool },
 }
 
@@ -66,7 +66,7 @@ pub(super) struct SharedRule {
 }
 
 impl DomainRules {
-    /// The rules, with whoever stays where they are; movables are to be added.
+    /// The rules, with the pods that stay where they are; movables are to be added.
     pub(super) fn of(draft: &Draft<'_>, movables: &Movables, stays: &[Load]) -> DomainRules {
         let problem = draft.problem;
         let lots = problem.lots.indexed();

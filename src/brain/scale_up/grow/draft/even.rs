@@ -1,9 +1,9 @@
 //! Plans in which pods that are spread, or must be in one zone, are dealt to a number of machines in turn, before all others come.
 //!
-//! A machine that others have filled counts for the spread, without a pod of it: as long as it is there each other machine may have
-//! `maxSkew` pods and no more, and a plan made in the order of sizes ends with a machine for each of them. Dealt out first they leave
-//! room for the others, on as few machines as all of them need. So do pods that must be in one zone, which otherwise fill machines of their
-//! own there.
+//! Topology spread counts every machine, also one that other pods fill. As long as such a machine has no spread pod, each other machine may have
+//! `maxSkew` of them. So a plan made in the order of sizes ends with a machine for each spread pod. If spread pods are dealt out first, the other pods
+//! fill the room beside them, and all need as few machines as possible. The same holds for pods that must be in one zone: otherwise they fill
+//! machines of their own there.
 
 use std::collections::BTreeSet;
 
@@ -46,7 +46,7 @@ pub(super) fn deal_plans<'p>(
 }
 
 /// Which lots are dealt out, in one way after the other, and how many classes are tried as the first: those that are spread, then those
-/// beside that must be in one zone, with those who must be there.
+/// beside that must be in one zone, with the pods that must be there.
 fn dealt(problem: &Problem) -> Vec<(Vec<LotIndex>, usize)> {
     let wide = |counter: &TallyIndex| {
         let key = problem.counters[*counter].key;
@@ -95,7 +95,7 @@ fn least(problem: &Problem) -> usize {
     needed.max().unwrap_or(1).clamp(1, usize::MAX / 2)
 }
 
-/// A plan with these lots on so many machines, one pod after the other to each in turn, and then all others; `None` where that takes more
+/// A plan with these lots on a number of machines, one pod after the other to each in turn, and then all others; `None` where that takes more
 /// looks than there are left.
 fn laid_out<'p>(
     problem: &'p Problem,

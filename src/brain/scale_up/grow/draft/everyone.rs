@@ -1,6 +1,6 @@
-//! The last resort where somebody has no place: a search through the plans in which everybody has one.
+//! The last resort where pods have no place: a search through the plans in which every pod has one.
 //!
-//! Pods are placed one by one, those that others count or insist on first, on a place that stays, on a planned
+//! Pods are placed one by one, those that others count or have required affinity to first, on a place that stays, on a planned
 //! machine or on a new one; where one has no place, the one before it goes elsewhere. Plans that leave more room
 //! unused than there is to spare are given up early, and what came to nothing once is not tried again in another order.
 //! A question of too many pods, or of more steps than are allowed, has no answer here.
@@ -17,14 +17,14 @@ use crate::index::{IndexVec, LotIndex};
 
 /// Plans of more pods are not searched through: hardly one would be found.
 const PODS: u64 = 128;
-/// Steps of one search at most, each of which tries one unit in one place: for a question of so many pods or fewer, in
+/// Steps of one search at most, each of which tries one unit in one place: for a question of [`STEPS_PODS`] pods or fewer, in
 /// which a step takes some microseconds. Larger ones get fewer, as each of theirs takes longer.
 const STEPS: u64 = 240_000;
 const STEPS_PODS: u64 = 32;
 /// With this number of machines and places that stay, a step takes twice as long as with none.
 const PLACES: usize = 32;
 
-/// By what pods that hang on no others are sorted, the largest first.
+/// By what pods that depend on no others are sorted, the largest first.
 #[derive(Clone, Copy, Debug)]
 enum PodOrder {
     /// What they ask of all resources, in parts of the largest machine.
@@ -33,7 +33,7 @@ enum PodOrder {
     Resource(usize),
 }
 
-/// A plan better than `best` in which everybody has a place who can have one at all, if one is found.
+/// A plan better than `best` in which every pod has a place that can have one at all, if one is found.
 pub(super) fn search(problem: &Problem, best: Rank) -> Option<Draft<'_>> {
     let pods = problem.pods();
     if pods > PODS {
@@ -76,7 +76,7 @@ struct AllPodsSearch<'p> {
 }
 
 impl<'p> AllPodsSearch<'p> {
-    /// A search for places of those who have none in a plan.
+    /// A search for places of the pods that have none in a plan.
     fn new(draft: Draft<'p>, order: PodOrder, steps: u64) -> AllPodsSearch<'p> {
         let problem = draft.problem;
         let units = sorted(problem, &draft.left, order);
@@ -117,7 +117,7 @@ impl<'p> AllPodsSearch<'p> {
         }
     }
 
-    /// Places the units from `next` on; says whether all of them have a place.
+    /// Places the units from `next` on. Returns whether all of them have a place.
     fn place(&mut self, next: usize) -> bool {
         if next == self.units.len() {
             return true;
@@ -216,7 +216,7 @@ impl<'p> AllPodsSearch<'p> {
         hasher.finish()
     }
 
-    /// What a place carries: of pods that nothing hangs on only what they ask.
+    /// What a place carries: of pods that nothing depends on only what they ask.
     fn hash_load(&self, load: &Load, hasher: &mut DefaultHasher) {
         load.sum.hash(hasher);
         let counted = |lot: LotIndex| {
@@ -230,7 +230,7 @@ impl<'p> AllPodsSearch<'p> {
     }
 }
 
-/// How many machines a plan has at most when so many units more are placed, as far as models can be told apart.
+/// How many machines a plan has at most when this many units more are placed, as far as models can be told apart.
 fn most(draft: &Draft<'_>, units: usize) -> usize {
     let mut draft = draft.clone();
     let before = draft.machines.len();
@@ -243,7 +243,7 @@ fn most(draft: &Draft<'_>, units: usize) -> usize {
     before + units
 }
 
-/// One unit for each pod or group of pods that has no place, `left` of each lot, and can have one: first those that others hang on, then those that hang
+/// One unit for each pod or group of pods that has no place, `left` of each lot, and can have one: first those that others depend on, then those that depend
 /// on them, then all others; what may be in fewer places first, then the largest.
 fn sorted(problem: &Problem, left: &IndexVec<LotIndex, usize>, order: PodOrder) -> Vec<Unit> {
     let placeable = |unit: &Unit| {

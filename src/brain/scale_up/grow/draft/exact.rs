@@ -17,7 +17,7 @@ const PODS: u64 = 32;
 const MODELS: usize = 64;
 /// Steps of one search at most, some milliseconds: each places one unit or ends a plan.
 const STEPS: usize = 5_000;
-/// Plans of so few pods are searched through further.
+/// Plans of at most this many pods are searched through further.
 const FEW: u64 = 16;
 /// Steps of such a search, some ten milliseconds.
 const MORE_STEPS: usize = 20_000;
@@ -37,7 +37,7 @@ struct ExactSearch<'p, 'r> {
     steps: usize,
 }
 
-/// Orders in which units are placed; others than the first where somebody has no place yet.
+/// Orders in which units are placed; others than the first where pods have no place yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UnitOrder {
     /// What is worth most first.
@@ -53,7 +53,7 @@ pub(super) fn search<'p>(problem: &'p Problem, rates: &Rates, best: Rank) -> Opt
     search_within(problem, rates, best, STEPS)
 }
 
-/// As [`search`], further, where there are few pods: what was found so far leaves somebody out, or is dear.
+/// As [`search`], further, where there are few pods: what was found so far leaves pods out, or is expensive.
 pub(super) fn search_longer<'p>(
     problem: &'p Problem,
     rates: &Rates,
@@ -80,14 +80,14 @@ fn search_within<'p>(
     let all = depths_of_followers(problem, &depths);
     for (whole, units, depths) in [(true, together, all), (false, singles, depths)] {
         let lost = found.as_ref().map_or(best, Draft::rank).lost;
-        // Where somebody has no place, those who belong together may have some of theirs.
+        // Where pods have no place, some of those that belong together may have one.
         let in_parts = parted && lost > 0;
         if !(whole || choice || in_parts) {
             break;
         }
         for order in ORDERS {
             let rank = found.as_ref().map_or(best, Draft::rank);
-            // The first order is tried in any case, the others where somebody has no place.
+            // The first order is tried in any case, the others where pods have no place.
             if order != UnitOrder::Worth && rank.lost == 0 {
                 break;
             }
@@ -106,7 +106,7 @@ const ORDERS: [UnitOrder; 4] = [
     UnitOrder::Resource(1),
 ];
 
-/// By lot: 1 for those who follow others, and more for those who follow followers; `depths` is how many others come before it.
+/// By lot: 1 for lots that follow others, and more for those that follow followers; `depths` is how many others come before it.
 fn depths_of_followers(
     problem: &Problem,
     depths: &IndexVec<LotIndex, usize>,
@@ -214,7 +214,7 @@ enum Went {
 }
 
 impl ExactSearch<'_, '_> {
-    /// Places the units from `next` on. Alike units that nothing else hangs on go to places in their order:
+    /// Places the units from `next` on. Alike units that nothing else depends on go to places in their order:
     /// `from` is where the one before went, if it is such a one.
     fn place(&mut self, next: usize, from: Option<Went>, lost: u128) {
         if self.steps == 0 || self.cannot_improve(next, lost) {

@@ -1,4 +1,4 @@
-//! Lays plans out: pods in some order onto places, machines planned before, and new ones. Who found no place is
+//! Lays plans out: pods in some order onto places, machines planned before, and new ones. A pod that found no place is
 //! placed earlier the next time.
 
 use std::cmp::Reverse;
@@ -12,7 +12,7 @@ use crate::index::{
     DraftMachineIndex, IndexVec, ListIndex, LotIndex, ModelClassIndex, ModelIndex, TallyIndex,
 };
 
-/// Orders that are tried in one way of laying out, at most: each puts those earlier who found no place before.
+/// Orders that are tried in one way of laying out, at most: each puts pods earlier that found no place before.
 const ROUNDS: usize = 24;
 /// Choices that are tried as the only ones, at most: those that cost least for their size.
 const MENUS: usize = 10;
@@ -24,7 +24,7 @@ const PARTS: i128 = 1 << 20;
 pub(super) struct Way<'w> {
     /// The models that machines may be of, as long as one of them does.
     pub(super) menu: &'w ModelSet,
-    /// Pods go where they make machines dearer by least; else to the first that can carry them.
+    /// Pods go where they raise the price of machines least; else to the first that can carry them.
     pub(super) cheapest: bool,
     /// The class that is thought of first.
     pub(super) spin: usize,
@@ -116,7 +116,7 @@ fn sizes(problem: &Problem, amounts: &[i64]) -> (i128, i128) {
     (sum, most)
 }
 
-/// Lays out plans in one way, those first who found no place before; says whether it is enough.
+/// Lays out plans in one way, pods first that found no place before. Returns whether it is enough.
 fn rounds<'p>(
     problem: &'p Problem,
     (units, keys): (&[Unit], &[LotOrder]),
@@ -177,7 +177,7 @@ fn hurry(problem: &Problem, units: &[Unit], unit: usize, urgent: &mut [usize]) {
 
 type LotOrder = (Reverse<i32>, usize, Reverse<i128>);
 
-/// By lot: its priority, or the highest of those that follow its pods, who cannot be placed before them.
+/// By lot: its priority, or the highest of the lots that follow its pods and cannot be placed before them.
 fn priorities(problem: &Problem) -> IndexVec<LotIndex, i32> {
     let lots = problem.lots.iter();
     let mut priorities: IndexVec<LotIndex, i32> = lots.map(|lot| lot.priority).collect();
@@ -238,7 +238,7 @@ pub(super) fn amounts(problem: &Problem, unit: &Unit) -> ResourceAmounts {
     sum
 }
 
-/// Places a unit as often as it is there; says how many found no place.
+/// Places a unit as often as it is there. Returns how many found no place.
 pub(super) fn place(draft: &mut Draft<'_>, unit: &Unit, way: Way<'_>) -> usize {
     let mut rest = unit.times;
     let all = ModelSet::all(draft.problem.models.len());
@@ -253,7 +253,7 @@ pub(super) fn place(draft: &mut Draft<'_>, unit: &Unit, way: Way<'_>) -> usize {
     rest
 }
 
-/// Places a unit once, or one that is a single pod as often as its place takes it; says how often.
+/// Places a unit once, or one that is a single pod as often as its place takes it. Returns how often.
 fn once(draft: &mut Draft<'_>, unit: &Unit, rest: usize, way: Way<'_>) -> Option<usize> {
     let spots = spots(draft, unit, way);
     for spot in spots {

@@ -1,9 +1,9 @@
 //! Tries all ways to share the pods of a few machines among others that cost less together.
 //!
-//! A plan costs what its pods count, and what each machine costs beyond what its own pods count. Where no machine can hold pods that count
-//! more than its price, that is never less than nothing. So in a cheaper plan all machines together may cost so much beyond what
-//! their pods count, and no more: this is what there is to spare. Loads of one machine after the other are put together, each with a pod of those
-//! that count most of all that are left. What could not be shared with so much to spare is not tried again.
+//! Each pod has a value. A plan's price is the sum of all values and of each machine's *excess*: its price less the values of its own pods. If no
+//! machine can hold pods valued above its price, no excess is negative. So in a plan below a given price the excesses of all machines together have a limit:
+//! this is what there is to spare. The search puts the load of one machine after the other together, each with one of the most valuable pods
+//! that are left. Pods that could not be shared within what there is to spare are not tried again with as much or less.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -13,9 +13,9 @@ use super::rates::PRICE_UNIT;
 use super::whole::{Filler, PodWorth};
 use crate::index::{FillChoiceIndex, LotIndex, ModelIndex};
 
-/// Worths are counted in parts of the price unit that are so many bits coarser.
+/// Right-shift of worths: they are counted in parts that are this many bits coarser than the price unit's.
 const COARSER: u32 = 40;
-/// To look at a load of so many sorts of pods takes a step more.
+/// For each such number of sorts of pods in it, looking at a load takes a step more.
 const SORTS: usize = 16;
 /// Resources that have a rate: CPU and memory. Where pods ask for neither, nothing is found.
 const RATED: usize = 2;
@@ -23,7 +23,7 @@ const RATED: usize = 2;
 /// A load: lots with how many pods of each, and which of the filler's choices it is for.
 pub(super) type ChosenLoad = (FillChoiceIndex, Vec<(LotIndex, usize)>);
 
-/// In how many parts it is counted what pods count more than they are worth.
+/// Fixed-point denominator of the ratio of a pod's value to its worth.
 const PARTS: i64 = 1 << 10;
 
 /// Alike pods that are to be shared.
@@ -42,7 +42,7 @@ struct LoadSearch<'f, 'p> {
     /// Steps that are left, and how many it takes to look at a load, begun or whole.
     steps: usize,
     each: usize,
-    /// By how many pods of each sort are left: they cannot be shared with so much to spare.
+    /// By how many pods of each sort are left: what there was to spare when they could not be shared.
     failed: BTreeMap<Vec<usize>, i64>,
     plan: Vec<ChosenLoad>,
 }
@@ -72,7 +72,7 @@ struct BegunLoad {
 /// A whole load: what its machine costs beyond what its pods count, the choice, and pods by sort.
 type WholeLoad = (i64, FillChoiceIndex, Vec<usize>);
 
-/// What is asked.
+/// A question to [`find`]: which pods to share among machines, and below which price.
 pub(super) struct ShareQuestion<'f, 'p> {
     pub(super) problem: &'p Problem,
     pub(super) filler: &'f Filler<'p>,
@@ -82,9 +82,9 @@ pub(super) struct ShareQuestion<'f, 'p> {
     pub(super) below: i128,
 }
 
-/// Machines for all pods of a question, if some are found within the steps, which it takes from `steps`. `pay` says what a pod of a lot
-/// counts, in parts of the price unit; where a machine holds more than its price by that, some plans are missed. Limits are not looked at, nor
-/// what pods ask of others that are not on their machine.
+/// Machines for all pods of a question, if some are found within the steps, which it takes from `steps`. `pay` returns the value of a pod of a lot,
+/// in parts of the price unit. If some machine can hold pods valued above its price, the search is not complete. Limits are not looked at, nor
+/// constraints between pods on different machines.
 pub(super) fn find(
     question: &ShareQuestion<'_, '_>,
     pay: &mut dyn FnMut(LotIndex) -> i128,
@@ -105,7 +105,7 @@ pub(super) fn find(
     let worths = sorts.iter().zip(&counts);
     let all = worths.map(|(sort, count)| sort.worth.saturating_mul(signed(*count)));
     let all = all.fold(0_i64, i64::saturating_add);
-    // The dearest price that is less.
+    // The highest price that is less.
     let most = question.below.saturating_sub(filler.rates.grain());
     let mut search = LoadSearch {
         problem,

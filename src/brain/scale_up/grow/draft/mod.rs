@@ -79,7 +79,7 @@ pub(super) struct Lot {
     /// A place for its pods must be known down to the topology domain: other pods count them, or they count
     /// others, over more than the host name.
     pub(super) zoned: bool,
-    /// The places of its pods depend on those of other pods, or the other way round, by more than who may not share a
+    /// The places of its pods depend on those of other pods, or the other way round, by more than that they may not share a
     /// machine: they stay where they were put first.
     pub(super) tied: bool,
 }

@@ -1,5 +1,5 @@
-//! Which pods of a plan can change places by themselves, as plain numbers: who insists on the company of others on a machine
-//! goes with them; of who is spread over machines as many as every machine has stay where they are.
+//! Which pods of a plan can change places by themselves, as plain numbers. A pod with required affinity to others on its machine
+//! goes with them. Of pods that are spread over machines, as many as every machine has stay where they are.
 
 use super::state::{Draft, Load, ResourceAmounts};
 use super::units::{self, Deal};
@@ -12,7 +12,7 @@ use crate::simulation::company::topology::{FRESH, NOWHERE};
 /// Pods that change their place together.
 #[derive(Clone, Debug)]
 pub(super) struct Movable {
-    /// Lots with how many pods of each; who others insist on comes first.
+    /// Lots with how many pods of each; lots that others have required affinity to come first.
     pub(super) parts: Vec<(LotIndex, usize)>,
     /// Those of them that are at home.
     taken: Vec<(LotIndex, usize)>,
@@ -32,20 +32,20 @@ impl Movable {
     }
 }
 
-/// What hangs on the place of a lot's pods.
+/// What depends on the place of a lot's pods.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ties {
-    /// Pods on its machine insist on it, or it on them.
+    /// Pods on its machine have required affinity to it, or it to them.
     company: bool,
     /// It is counted by a wider topology than machines.
     wide: bool,
     /// It is counted by machine, for spread.
     counted: bool,
-    /// It is counted by machine for its own spread alone, and nobody else is.
+    /// It is counted by machine for its own spread alone, and no other pod is.
     even: bool,
 }
 
-/// Who can move, and who may not share a machine.
+/// Which pods can move, and which may not share a machine.
 #[derive(Debug)]
 pub(super) struct Movables {
     pub(super) all: IndexVec<MovableIndex, Movable>,
@@ -56,8 +56,8 @@ pub(super) struct Movables {
 }
 
 impl Movables {
-    /// Those of a plan. Whoever waits for the company of pods that have a place moves with some of them: others in each
-    /// attempt; who can have no place at all is left out. Of pods that are spread over machines, no machine gets more than one that the others lack.
+    /// The movables of a plan. An unplaced pod with required affinity to placed ones moves with some of these: others in each
+    /// attempt. Pods that can have no place at all are left out. Of pods that are spread over machines, no machine gets more than one that the others lack.
     pub(super) fn of(
         draft: &Draft<'_>,
         attempt: usize,
@@ -142,7 +142,7 @@ impl Movables {
     }
 }
 
-/// Whose company pods that wait go to, of those that have it to give.
+/// The movable that unplaced pods with required affinity join: of those that satisfy it, another one in each attempt.
 fn company(
     problem: &Problem,
     waiting: &[(LotIndex, usize)],
@@ -256,7 +256,7 @@ fn ties(problem: &Problem, lot: LotIndex) -> Ties {
             alone |= own && local && only;
             others |= !own && local && fed.contains(&even.counter);
         }
-        // Who may not share a machine is asked for each machine.
+        // Which pods may not share a machine is asked for each machine.
         for counter in &of.asks.forbidden {
             see(*counter, &|_| {});
         }
@@ -268,7 +268,7 @@ fn ties(problem: &Problem, lot: LotIndex) -> Ties {
     ties
 }
 
-/// Pods on one machine by who insists on whom; those that others insist on come first.
+/// Pods on one machine, grouped by required affinity; those that others have it to come first.
 fn groups(problem: &Problem, lots: &[(LotIndex, usize)]) -> Vec<Vec<(LotIndex, usize)>> {
     let mut groups: Vec<Vec<(LotIndex, usize)>> = Vec::new();
     for part in lots {

@@ -1,8 +1,8 @@
-//! Searches on where somebody has no place although there is room for them in parts: whoever waits is put somewhere, and
-//! two machines at a time share their pods anew until none carries more than it can.
+//! Searches on where pods have no place although there is room for them in parts: unplaced pods are put on some machine, and
+//! two machines at a time share their pods again until none carries more than it can.
 //!
-//! It computes with amounts alone, on the machines of one plan as they are bound: who may not share a machine never does, and
-//! who is counted in a zone stays there, but machines carry too much for a while. What comes out is laid out once more by all
+//! It computes with amounts alone, on the machines of one plan as they are bound: pods that may not share a machine never do, and
+//! rules about zones may be broken for a while ([`super::domains`]), as machines may carry too much. What comes out is laid out once more by all
 //! rules before it counts.
 
 use smallvec::SmallVec;
@@ -20,13 +20,13 @@ use crate::index::{
 
 /// Plans of more pods are left to searches that look at fewer of them at a time.
 const PODS: u64 = 512;
-/// How many times the search begins anew, and how often two machines share their pods anew each time: five million ways are looked at
+/// How many times the search begins again, and how often two machines share their pods again each time: five million ways are looked at
 /// in each start that finds no place.
 const STARTS: usize = 16;
 const SHARINGS: usize = 5_000;
-/// The search ends after so many attempts that find no machine with enough.
+/// The search ends after more than this many attempts that find no machines with enough.
 const VAIN: usize = 4;
-/// How many movables of two machines are shared anew at once: each of the 1,024 ways is looked at.
+/// How many movables of two machines are shared again at once: each of the 1,024 ways is looked at.
 const SHARED: usize = 10;
 /// By how many parts of a machine another way of sharing may be worse. Of 80 hard questions 57 were answered with 100, 39 with none and
 /// 35 with 400.
@@ -36,7 +36,7 @@ const PARTS: i64 = 10_000;
 /// Parts of a machine that a pod counts which breaks a rule about its topology domain.
 const BROKEN: i64 = 200;
 
-/// A plan better than `best` in which everybody has a place who waits in `start`, if one is found.
+/// A plan better than `best` in which every unplaced pod of `start` has a place, if one is found.
 pub(super) fn search<'p>(start: &Draft<'p>, best: Rank) -> Option<Draft<'p>> {
     if start.problem.pods() > PODS {
         return None;
@@ -73,8 +73,8 @@ pub(super) fn search<'p>(start: &Draft<'p>, best: Rank) -> Option<Draft<'p>> {
 }
 
 /// The machines to begin with: those of a plan, or others where those have not enough together. In all attempts but the first,
-/// those of which nobody asks where they are are dealt out anew; in every other attempt there are as few as can be. Where limits
-/// have more than that uses, there are machines more. `None` where none have enough.
+/// machines whose class no pod has settled yet get a random one. In every other attempt there are as few machines as possible.
+/// Further machines use what limits leave. Returns `None` where no machines have enough.
 fn deal<'p>(
     plan: &Draft<'p>,
     (attempt, unplaceable): (usize, &IndexVec<LotIndex, bool>),
@@ -156,7 +156,7 @@ impl Sharing {
         (1 << self.of.len()) - 1
     }
 
-    /// Whether everybody may be where this way of sharing has them, resources aside.
+    /// Whether every pod may be where this way of sharing has it, resources aside.
     fn is_fair(&self, on_second: u32) -> bool {
         let on_first = self.all() & !on_second;
         on_second & self.not_second == 0
@@ -173,7 +173,7 @@ impl Sharing {
 }
 
 impl<'m, 'p> Overload<'m, 'p> {
-    /// Whoever waits is put somewhere. `None` where there is not room enough in all.
+    /// Every unplaced pod is put on some machine. `None` where there is not room enough in all.
     fn new(start: &Draft<'p>, movables: &'m Movables, dice: Dice) -> Option<Overload<'m, 'p>> {
         let problem = start.problem;
         let stays = movables.remainders(start);
@@ -239,7 +239,7 @@ impl<'m, 'p> Overload<'m, 'p> {
         })
     }
 
-    /// Lets machines share anew until none carries too much; says whether that is so.
+    /// Lets machines share again until none carries too much. Returns whether that is so.
     fn run(&mut self) -> bool {
         for _ in 0..SHARINGS {
             if self.excess == 0 || self.machines.len() < 2 {

@@ -11,7 +11,7 @@ use super::units::Unit;
 use super::{ModelSet, Problem};
 use crate::index::LotIndex;
 
-/// Places a unit as often as it is there, and of those that find no place as many pods as do; says how many units are not whole.
+/// Places a unit as often as it is there, and of those that find no place as many pods as do. Returns how many units are not whole.
 pub(super) fn place(draft: &mut Draft<'_>, unit: &Unit, way: Way<'_>) -> usize {
     let rest = fill::place(draft, unit, way);
     if !matches!(unit.parts[..], [(_, 1)]) {
@@ -26,7 +26,7 @@ pub(super) fn place(draft: &mut Draft<'_>, unit: &Unit, way: Way<'_>) -> usize {
     rest
 }
 
-/// Puts as many pods of a unit as one place takes on the place that takes most of them; says whether any has one.
+/// Puts as many pods of a unit as one place takes on the place that takes most of them. Returns whether any has one.
 fn place_part(draft: &mut Draft<'_>, unit: &Unit, way: Way<'_>) -> bool {
     let problem = draft.problem;
     let mut best: Option<(u128, Spot)> = None;
@@ -62,7 +62,7 @@ fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
 }
 
 /// Puts as many pods of a unit on a spot as it takes: first those that may not be left out, then those of the highest priority, then the
-/// smallest. Says what they count.
+/// smallest. Returns what they count.
 fn put_some(draft: &mut Draft<'_>, unit: &Unit, mut spot: Spot, menu: &ModelSet) -> u128 {
     let problem = draft.problem;
     let mut waiting = wishes(problem, &unit.parts);
@@ -82,7 +82,7 @@ fn put_some(draft: &mut Draft<'_>, unit: &Unit, mut spot: Spot, menu: &ModelSet)
     gain
 }
 
-/// The order in which some of those who belong together get a place, lots with how many pods: one of each lot that follows nobody, then all
+/// The order in which some of the pods that belong together get a place, lots with how many pods: one of each lot that follows no other, then all
 /// that may not be left out, then those of the highest priority, then the smallest.
 pub(super) fn wishes(problem: &Problem, parts: &[(LotIndex, usize)]) -> Vec<(LotIndex, usize)> {
     let mut wishes = Vec::with_capacity(3 * parts.len());
@@ -113,7 +113,7 @@ pub(super) fn wishes(problem: &Problem, parts: &[(LotIndex, usize)]) -> Vec<(Lot
     wishes
 }
 
-/// Puts as many of so many pods of a lot on a spot as it takes, which is that place from then on; says how many.
+/// Puts as many of a number of pods of a lot on a spot as it takes, which is that place from then on. Returns how many.
 fn put_most(
     draft: &mut Draft<'_>,
     (lot, count): (LotIndex, usize),

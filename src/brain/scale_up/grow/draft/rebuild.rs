@@ -1,5 +1,5 @@
-//! Searches on where somebody has no place yet: a few machines are taken apart, with all pods on them, and what is
-//! without a place is laid out anew; again and again, from the best plan or one that is nearly as good.
+//! Searches on where pods have no place yet: a few machines are taken apart, with all pods on them, and all pods
+//! without a place are placed again; again and again, from the best plan or one that is nearly as good.
 //!
 //! Unlike [`super::cheapen`] it moves pods whose places depend on each other, and lets pods lose their place on the way.
 //! What comes out is put together once more from nothing, by all rules, before it counts.
@@ -21,8 +21,8 @@ const LOOKS: u64 = 600_000;
 const LOOKS_EACH: u64 = 10_000;
 /// How many times machines are taken apart.
 const ROUNDS: usize = 600;
-/// How many times the looks and rounds above a small question gets: the search as a whole costs no more than that of a
-/// question of so many pods.
+/// How many times the looks and rounds above a small question gets, at most: the search as a whole costs no more than that of a
+/// question of [`EFFORT_PODS`] pods.
 const EFFORT: u64 = 10;
 const EFFORT_PODS: u64 = 600;
 /// Machines that are taken apart at a time: at least, and at most.
@@ -31,7 +31,7 @@ const MOST: usize = 5;
 /// Rounds without a better plan after which the search begins again with the best.
 const PATIENCE: usize = 60;
 
-/// A plan that is better than `start`, if one is found. `start` may leave out whom no plan may.
+/// A plan that is better than `start`, if one is found. `start` may leave out pods that an answer may not.
 pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft<'p>> {
     let problem = start.problem;
     if is_short(problem) {
@@ -163,7 +163,7 @@ fn waiting(draft: &Draft<'_>) -> i128 {
     sizes.sum()
 }
 
-/// Some machines, by falling number: the first one such that somebody who waits might be there.
+/// Some machines, by falling number: the first one such that an unplaced pod might be there.
 fn victims(
     draft: &Draft<'_>,
     unplaceable: &IndexVec<LotIndex, bool>,
@@ -201,7 +201,7 @@ fn victims(
     victims.into_iter().rev().collect()
 }
 
-/// Lays out whoever has no place: pods that depend on others first, or all by their size, shaken a little.
+/// Places the pods that have no place: those that depend on others first, or all by their size, shaken a little.
 pub(super) fn lay(
     draft: &mut Draft<'_>,
     (filler, values): (&Filler<'_>, &Values),
@@ -233,7 +233,7 @@ pub(super) fn lay(
     for (_, unit) in &units {
         partly::place(draft, unit, way);
     }
-    // Whoever found no place with the others goes by itself.
+    // A pod that found no place with the others goes by itself.
     for (_, unit) in &units {
         for (lot, _) in &unit.parts {
             let single = Unit {
@@ -327,7 +327,7 @@ impl<'p> Draft<'p> {
         }
     }
 
-    /// Finds anew which models can carry what is on a machine.
+    /// Finds again which models can carry what is on a machine.
     fn widen(&mut self, at: DraftMachineIndex) {
         let problem = self.problem;
         let machine = &mut self.machines[at];
@@ -345,7 +345,7 @@ impl<'p> Draft<'p> {
         }
     }
 
-    /// Whoever has lost the company that they insist on leaves too.
+    /// Pods whose required affinity is not met any more leave too.
     pub(super) fn follow(&mut self) {
         let problem = self.problem;
         loop {
@@ -433,7 +433,7 @@ impl<'p> Draft<'p> {
         Some(whole)
     }
 
-    /// Does one step of another plan, as far as it may be done by now; says for how many pods.
+    /// Does one step of another plan, as far as it may be done by now. Returns for how many pods.
     fn repeat(
         &mut self,
         other: &Draft<'p>,

@@ -1,4 +1,4 @@
-//! Plans for pods that nobody nominates: kube-scheduler takes them in its queue's order, and fills whatever node has come
+//! Plans for pods that are not nominated for nodes: kube-scheduler takes them in its queue's order, and fills whatever node has come
 //! up by then. What a set of machines comes to is rehearsed so, for several orders in which their nodes may come up:
 //! pods that find no place call for machines more, whose price is part of what the plan costs in the end. Of the sets
 //! of machines near the tightest plan the one that costs least in the end is made.
@@ -131,7 +131,7 @@ fn beside(set: &[ModelIndex], choices: &[ModelIndex]) -> Vec<Vec<ModelIndex>> {
     all
 }
 
-/// The cheapest model of each choice, but for those of lighter pools, or with more that nobody asks for, than any of a set.
+/// The cheapest model of each choice, except those of pools of lower weight, or with more that was not requested, than any of a set.
 fn choices(problem: &Problem, set: &[ModelIndex]) -> Vec<ModelIndex> {
     let of = || set.iter().map(|model| &problem.models[*model]);
     let tier = of().map(|model| model.tier).max().unwrap_or_default();
@@ -208,7 +208,7 @@ fn rehearse<'p>(
     Some(rehearsed)
 }
 
-/// Whoever found no place gets machines more.
+/// Pods that found no place get further machines.
 fn later(draft: &mut Draft<'_>) {
     let problem = draft.problem;
     let menu = ModelSet::all(problem.models.len());

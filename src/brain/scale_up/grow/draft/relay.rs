@@ -1,4 +1,4 @@
-//! Lays a whole plan out anew, where somebody has no place yet: pods whose place depends on
+//! Lays a whole plan out again, where pods have no place yet: pods whose place depends on
 //! others first, each time in another order, then what fills the machines best.
 
 use super::cheapen::{self, Dice};
@@ -12,7 +12,7 @@ use crate::index::DraftMachineIndex;
 /// Machines that are looked at for a pod: at most, and for each pod.
 const LOOKS: u64 = 150_000;
 const LOOKS_EACH: u64 = 2_500;
-/// How many times the whole plan is laid out anew.
+/// How many times the whole plan is laid out again.
 const ROUNDS: usize = 120;
 
 /// A plan that is better than `best`, if one is found.

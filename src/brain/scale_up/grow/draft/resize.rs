@@ -11,7 +11,7 @@ use crate::index::{DraftMachineIndex, IndexVec, LotIndex, ModelIndex, SiteIndex}
 
 /// Machines that a plan may have beyond those it began with.
 pub(super) const MORE: usize = 8;
-/// How many times a machine becomes another one, at most: where enough is looked for, and where the fewest machines are. So many in a
+/// How many times a machine becomes another one, at most: where enough is looked for, and where the fewest machines are. That holds for a
 /// question of this number of pods or fewer; larger ones get fewer, as each of theirs takes longer.
 const STEPS: usize = 60_000;
 const STEPS_FEWEST: usize = 8_000;
@@ -34,7 +34,7 @@ pub(super) enum Wanted {
     Fewest,
 }
 
-/// The machines of a plan become ones that have enough together; says whether there are such. Pods of those that are given up
+/// The machines of a plan become ones that have enough together. Returns whether there are such. Pods of those that are given up
 /// have no place then.
 pub(super) fn enlarge(
     draft: &mut Draft<'_>,
@@ -122,7 +122,7 @@ impl<'p> Resize<'p> {
         best.map(|(_, bound)| bound)
     }
 
-    /// Makes a machine another one, or none; says what it was.
+    /// Makes a machine another one, or none. Returns what it was.
     fn change(
         &mut self,
         at: DraftMachineIndex,

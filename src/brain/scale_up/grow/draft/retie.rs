@@ -1,5 +1,5 @@
 //! Makes a plan cheaper in which the places of pods depend on each other: a few machines are taken apart with all pods on them, and those
-//! are laid out anew, again and again.
+//! are placed again, many times.
 //!
 //! [`super::cheapen`] leaves such pods where they were put first. What comes out here is put together once more from nothing, by all rules,
 //! before it counts.
@@ -23,7 +23,7 @@ const MOST: usize = 5;
 /// Rounds without a better plan after which the search begins again with the best.
 const PATIENCE: usize = 40;
 
-/// A plan that is better than `start`, if one is found. Nobody is without a place in either.
+/// A plan that is better than `start`, if one is found. No pod is without a place in either.
 pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft<'p>> {
     let problem = start.problem;
     problem.allow(LOOKS, LOOKS_EACH.saturating_mul(problem.pods()));

@@ -116,7 +116,7 @@ impl Draft<'_> {
         domain < FRESH && places.is_some_and(|places| *places > 0)
     }
 
-    /// How many pods a spread constraint lets onto a spot: what `Company::spread_room` says.
+    /// How many pods a spread constraint lets onto a spot: what `Company::spread_room` returns.
     fn even_room(&self, even: &Even, spot: Spot) -> usize {
         let counter = even.counter;
         let domain = self.domain(spot, self.problem.counters[counter].key);

@@ -1,8 +1,8 @@
 //! Makes a plan cheaper: the pods of a few machines are shared among others that cost less together, of all ways that there are ([`loads`]),
-//! or among as dear ones in another way, from where something cheaper may be found.
+//! or among equally expensive ones in another way, from where something cheaper may be found.
 //!
-//! Unlike [`super::cheapen`] it does not hang on the order in which pods are placed. It leaves alone all machines with pods whose places
-//! depend on others, and plans in which somebody has no place.
+//! Unlike [`super::cheapen`] it does not depend on the order in which pods are placed. It leaves alone all machines with pods whose places
+//! depend on others, and plans in which pods have no place.
 
 use super::cheapen::Dice;
 use super::loads::{self, ShareQuestion};
@@ -20,7 +20,7 @@ const ALL_STEPS: usize = 150_000;
 const ALL_STEPS_EACH: usize = 4_000;
 /// Steps that emptying machines and putting all back counts, beside one for each machine of the plan.
 const TRY: usize = 50;
-/// Where another way to share pods for the same price is looked for, what each counts is lowered by less than so many thousandths: so
+/// Where another way to share pods for the same price is looked for, the value of each is lowered by less than this many thousandths: so
 /// loads are tried in another order.
 const LOWERED: usize = 100;
 
@@ -69,7 +69,7 @@ pub(super) fn improve(draft: &mut Draft<'_>, filler: &Filler<'_>, values: &Value
     }
 }
 
-/// Shares what has no place and hangs on nobody, where that is little, among machines such that the plan is better than `before`, if it
+/// Shares the pods that have no place and depend on no others, where they are few, among machines such that the plan is better than `before`, if it
 /// finds how: on those of `used` that are empty, and new ones.
 pub(super) fn share_rest(
     draft: &mut Draft<'_>,
@@ -85,12 +85,12 @@ pub(super) fn share_rest(
     before.lost == 0 && share(draft, (filler, &spare), &mut pay, wanted, &mut steps)
 }
 
-/// Somewhat less, by chance.
+/// `value`, lowered at random by less than [`LOWERED`] thousandths.
 fn lower(value: i128, dice: &mut Dice) -> i128 {
     value / 1000 * (1000 - dice.below(LOWERED) as i128)
 }
 
-/// Machines on which all pods hang on nobody.
+/// Machines on which no pod's place depends on others.
 fn loose(draft: &Draft<'_>) -> Vec<DraftMachineIndex> {
     let machines = draft.machines.indexed();
     let loose = machines.filter(|(_, machine)| {
@@ -120,7 +120,7 @@ fn victims(
     victims
 }
 
-/// Shares what has no place among machines that are empty, and new ones; says whether the plan is what is wanted. Else it is as it was.
+/// Shares what has no place among machines that are empty, and new ones. Returns whether the plan is what is wanted. Else it is as it was.
 fn share(
     draft: &mut Draft<'_>,
     (filler, spare): (&Filler<'_>, &[DraftMachineIndex]),

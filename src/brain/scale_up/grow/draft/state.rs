@@ -218,7 +218,7 @@ impl<'p> Draft<'p> {
     }
 
     /// Puts pods of a lot on a place or, where there is none, on a new machine, which may then be of these
-    /// models; says where. `None` where something is against it, and all is as it was.
+    /// models. Returns where. `None` where something is against it, and all is as it was.
     pub(super) fn put(
         &mut self,
         lot: LotIndex,
@@ -369,7 +369,7 @@ impl<'p> Draft<'p> {
         }
     }
 
-    /// What it is compared by.
+    /// The plan's rank.
     pub(super) fn rank(&self) -> Rank {
         let problem = self.problem;
         let lots = self.left.iter().zip(&problem.lots);
@@ -384,7 +384,7 @@ impl<'p> Draft<'p> {
         let lost = lost.fold(0, u128::saturating_add);
         Rank {
             lost,
-            // As long as somebody has no place, it is looked for places.
+            // As long as pods have no place, the search is for places.
             uneven: if lost > 0 { 0 } else { self.uneven() },
             lighter: made
                 .clone()
@@ -403,7 +403,7 @@ impl<'p> Draft<'p> {
         lots.all(|(left, lot)| *left <= lot.spare)
     }
 
-    /// Takes pods off a machine that nothing but resources and host ports hangs on.
+    /// Takes pods off a machine on which nothing but resources and host ports depends.
     pub(super) fn unload(&mut self, at: DraftMachineIndex, loose: impl Fn(LotIndex) -> bool) {
         self.save(at);
         let problem = self.problem;
@@ -460,7 +460,7 @@ impl<'p> Draft<'p> {
         of_tied.chain(loose).collect()
     }
 
-    /// What it comes to.
+    /// The plan as a [`BetterPlan`].
     pub(super) fn answer(&self) -> BetterPlan {
         let mut index = self.machines.with_each(MadeIndex(usize::MAX));
         let mut made = IndexVec::default();

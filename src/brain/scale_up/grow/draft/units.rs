@@ -1,4 +1,4 @@
-//! Who belongs together: pods that may only be on one machine are placed as one.
+//! Which pods belong together: pods that may only be on one machine are placed as one.
 
 use super::state::Load;
 use super::{Problem, partly};
@@ -8,7 +8,7 @@ use crate::simulation::company::topology::FRESH;
 /// Pods that go to one place together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unit {
-    /// Lots with how many pods of each; who others insist on comes first.
+    /// Lots with how many pods of each; lots that others have required affinity to come first.
     pub(super) parts: Vec<(LotIndex, usize)>,
     /// How many such units there are to place.
     pub(super) times: usize,
@@ -25,7 +25,7 @@ pub(super) enum Deal {
     Apart,
 }
 
-/// Lots that insist on the company of others on their machine.
+/// Lots that have required affinity to others on their machine.
 struct Bonds {
     /// By lot: a lot that it is placed with.
     with: IndexVec<LotIndex, LotIndex>,
@@ -80,7 +80,7 @@ impl Bonds {
     }
 }
 
-/// All pods, as they belong together; and whether that hangs on how they are dealt.
+/// All pods, as they belong together; and whether that depends on how they are dealt.
 pub(super) fn of(problem: &Problem, deal: Deal) -> (Vec<Unit>, bool) {
     waiting(
         problem,
@@ -89,7 +89,7 @@ pub(super) fn of(problem: &Problem, deal: Deal) -> (Vec<Unit>, bool) {
     )
 }
 
-/// Every pod by itself, and by lot how many others come before it: whoever may be with several has to follow one of them, and not all.
+/// Every pod by itself, and by lot how many others come before it: a pod that may be with several has to follow one of them, and not all.
 /// And whether some pod has that choice.
 pub(super) fn singles(problem: &Problem) -> (Vec<Unit>, IndexVec<LotIndex, usize>, bool) {
     let lots = &problem.lots;
@@ -116,7 +116,7 @@ pub(super) fn singles(problem: &Problem) -> (Vec<Unit>, IndexVec<LotIndex, usize
     (all.collect(), depths, choice)
 }
 
-/// The pods that have no place, `left` of each lot, as they belong together; and whether that hangs on how they are dealt.
+/// The pods that have no place, `left` of each lot, as they belong together; and whether that depends on how they are dealt.
 pub(super) fn waiting(
     problem: &Problem,
     mut left: IndexVec<LotIndex, usize>,
@@ -134,7 +134,7 @@ pub(super) fn waiting(
             .indexes()
             .filter(|other| bonds.root(*other) == lot);
         let mut members: Vec<LotIndex> = members.filter(|other| left[*other] > 0).collect();
-        // Whoever follows pods that have a place comes to them by itself.
+        // A pod that follows placed pods comes to them by itself.
         let leads = |lot: &LotIndex| {
             let (of, asks) = (&problem.lots[*lot], &problem.lots[*lot].asks);
             asks.wanted.is_empty() || (asks.wants_itself && left[*lot] == of.count)

@@ -7,11 +7,11 @@ use crate::index::{DraftMachineIndex, FillChoiceIndex, IndexVec, ListIndex, LotI
 
 /// Steps of the search for one filling, for each lot that there is.
 const STEPS: usize = 12_000;
-/// Choices that are filled on trial for a whole machine, at most: those that cost least for what they could hold.
+/// Choices that are filled on trial for a whole machine, at most: those that cost least per worth that they could hold.
 const CHOICES: usize = 12;
 /// Values are compared with worths in parts of this.
 const PART: i128 = 1 << 12;
-/// What one plan teaches counts one in so many.
+/// Weight of one round's lesson: 1 / `LESSON`.
 const LESSON: i128 = 4;
 /// A filling that wastes no more than one part in this many is good enough.
 const GOOD: i128 = 256;
@@ -103,7 +103,7 @@ impl Values {
         for lot in paid.indexes() {
             let value = &mut self.of[lot];
             if draft.left[lot] > 0 {
-                // Whoever found no place is thought of before the others.
+                // A pod that found no place is thought of before the others.
                 *value = value.saturating_add(*value / LESSON);
             } else if pods[lot] > 0 {
                 *value = *value - *value / LESSON + paid[lot] / pods[lot] / LESSON;
@@ -162,7 +162,7 @@ impl<'p> Filler<'p> {
         self.rates.floor().0
     }
 
-    /// Fills whole machines with what has no place and hangs on nobody, as long as some choice can be had: what is left
+    /// Fills whole machines with pods that have no place and depend on no others, as long as some choice can be had: what is left
     /// on machines of `spare` that carry something, then those that are empty, then new ones. `turned` shifts what pods are thought of first.
     pub(super) fn fill(
         &self,
@@ -174,7 +174,7 @@ impl<'p> Filler<'p> {
         self.fill_new(draft, spare, (values, turned), 0);
     }
 
-    /// As [`Filler::fill`], but for machines that carry something, as long as more than `until` pods that hang on nobody have no place.
+    /// As [`Filler::fill`], but for machines that carry something, as long as more than `until` pods that depend on no others have no place.
     pub(super) fn fill_new(
         &self,
         draft: &mut Draft<'_>,
@@ -266,7 +266,7 @@ impl<'p> Filler<'p> {
         best
     }
 
-    /// Lots that have no place and hang on nobody: those that are worth most first, but for some.
+    /// Lots that have no place and depend on no others: those that are worth most first, but for some.
     fn waiting(&self, draft: &Draft<'_>, values: &Values, turned: usize) -> Vec<(LotIndex, usize)> {
         let lots = draft.left.indexed();
         let lots = lots.filter(|(lot, left)| **left > 0 && !self.problem.lots[*lot].tied);
