@@ -10,8 +10,8 @@ use crate::scale_down::drain_rules;
 use model::memory::Settled;
 use model::time::Time;
 
-/// Brings what is remembered of the nodes of consolidated pools up to date. A view that is not good
-/// changes nothing, and one that does not show yet who is behind the nodes lets what came or went count alone.
+/// Brings what is remembered of the nodes of consolidated pools up to date. A view that is incomplete or too old
+/// changes nothing, and one that does not show yet which machines are behind the nodes lets what came or went count alone.
 pub(crate) fn note(turn: &mut DecisionBuilder<'_>) {
     if !turn.holds.may_observe() {
         return;
