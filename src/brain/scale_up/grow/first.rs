@@ -119,8 +119,7 @@ impl FirstPlan<'_, '_, '_> {
         if rules.is_some() && !self.planner.planned.fit_index.is_empty() {
             self.fill_existing(lead);
         }
-        let floor = self.floor(rules);
-        self.fill(lead, rules, floor);
+        self.fill(lead, rules, self.floor(rules));
         while self.pending.groups[lead].left() > 0 {
             let floor = self.floor(rules);
             let chosen = choose::choose(self.view(), lead, rules, refusals);
@@ -186,7 +185,7 @@ impl FirstPlan<'_, '_, '_> {
         if !found.is_empty() {
             let (forced, seats): (Vec<_>, Vec<_>) =
                 found.iter().partition(|seats| !seats.preempts.is_empty());
-            let count: usize = found.iter().map(|seats| seats.count).sum();
+            let count: usize = found.iter().map(|of| of.count).sum();
             let next = group.next;
             self.visits.push(Visit {
                 group: lead,

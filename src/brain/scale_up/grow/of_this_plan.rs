@@ -115,8 +115,8 @@ impl Search<'_, '_, '_> {
             let target = target.or_else(|| {
                 let left_out = self.pending.left_out.iter();
                 let mut left_out = left_out.take_while(|_| self.may_look());
-                let target = left_out.find(|(shape, _)| counted(*shape));
-                target.map(|(_, target)| *target)
+                let found = left_out.find(|(shape, _)| counted(*shape));
+                found.map(|(_, first)| *first)
             })?;
             let verdict = self.planner.turn.verdict(target);
             let never = matches!(verdict, Some(PodVerdict::NoCompatiblePool { .. }));

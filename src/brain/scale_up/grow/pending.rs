@@ -94,17 +94,17 @@ impl<'a> PendingGroups<'a> {
             }
             admitted
         });
-        let mut groups: Vec<PendingGroup<'a>> = hopeful.collect();
-        groups.sort_by_cached_key(|group| {
+        let mut pending: Vec<PendingGroup<'a>> = hopeful.collect();
+        pending.sort_by_cached_key(|group| {
             let shape = world.shapes[group.shape].shape;
             let size = Reverse(offer::price(&shape.requests));
             let rank = (Reverse(shape.priority), !group.alone, size);
             let first = group.pods[0];
             (rank, group.row, first.pod.created, first.key)
         });
-        let runs = join_runs(world, &mut groups);
+        let runs = join_runs(world, &mut pending);
         PendingGroups {
-            groups: groups.into(),
+            groups: pending.into(),
             runs,
             left_out,
         }

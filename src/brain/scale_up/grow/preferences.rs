@@ -279,9 +279,11 @@ impl PreferenceSearch<'_, '_, '_> {
         for machine in self.planner.planned.machines.indexes() {
             let planned = &self.planner.planned.machines[machine];
             let (node, choice) = (planned.node, &self.catalog.choices[planned.choice]);
-            let counting = self.for_hosts(choice.policy);
-            let preferences = planned.groups().any(|group| counting.contains_key(&group));
-            if !preferences {
+            let preferences = self.for_hosts(choice.policy);
+            if !planned
+                .groups()
+                .any(|group| preferences.contains_key(&group))
+            {
                 continue;
             }
             let view = self.view();

@@ -138,10 +138,10 @@ impl<'v, 'a> TrialNode<'v, 'a> {
                 if passed || is_spoken_for(view, index, &fill) {
                     continue;
                 }
-                let count = self.fits(index).min(group.left());
-                if count > 0 {
-                    self.use_up(index, count);
-                    fill.push((index, count));
+                let some = self.fits(index).min(group.left());
+                if some > 0 {
+                    self.use_up(index, some);
+                    fill.push((index, some));
                 }
             }
         }

@@ -52,8 +52,8 @@ pub(super) fn split_staying(
 ) -> Result<(Vec<Visit>, Vec<Visit>), Vec<Visit>> {
     let company = &view.world.company;
     let mut held: BTreeSet<NodeIndex> = BTreeSet::new();
-    let mut stays = vec![false; visits.len()];
-    for (visit, stays) in visits.iter().zip(&mut stays).rev() {
+    let mut staying = vec![false; visits.len()];
+    for (visit, stays) in visits.iter().zip(&mut staying).rev() {
         *stays = !movable[visit.group] || visit.nodes().any(|node| held.contains(&node));
         if !*stays {
             continue;
@@ -64,10 +64,10 @@ pub(super) fn split_staying(
         }
         held.extend(visit.nodes());
     }
-    let mut stays = stays.into_iter();
+    let mut staying = staying.into_iter();
     Ok(visits
         .into_iter()
-        .partition(|_| stays.next().unwrap_or(true)))
+        .partition(|_| staying.next().unwrap_or(true)))
 }
 
 /// Pods leave the nodes that they came to.

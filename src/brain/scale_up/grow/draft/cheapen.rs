@@ -215,8 +215,8 @@ fn victims(
         let Some((model, _)) = machine.bound else {
             return 0;
         };
-        let free = &problem.models[model].free;
-        let parts = machine.load.sum.iter().zip(free).take(2);
+        let whole = &problem.models[model].free;
+        let parts = machine.load.sum.iter().zip(whole).take(2);
         let parts = parts.map(|(sum, free)| (free - sum).max(0) * 1000 / free.max(&1));
         parts.sum::<i64>()
     };

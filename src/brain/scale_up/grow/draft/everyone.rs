@@ -83,12 +83,12 @@ impl<'p> AllPodsSearch<'p> {
         let none = Load::empty(problem).sum;
         let (mut rest, mut least) = (vec![none.clone()], vec![none.clone()]);
         for unit in units.iter().rev() {
-            let asked = fill::amounts(problem, unit);
+            let amounts = fill::amounts(problem, unit);
             let (mut sum, mut low) = (none.clone(), none.clone());
-            let after = rest.last().into_iter().flatten();
-            let after = after.zip(least.last().into_iter().flatten());
+            let later = rest.last().into_iter().flatten();
+            let later = later.zip(least.last().into_iter().flatten());
             let last = least.len() == 1;
-            for (resource, (asked, (after, lowest))) in asked.iter().zip(after).enumerate() {
+            for (resource, (asked, (after, lowest))) in amounts.iter().zip(later).enumerate() {
                 sum[resource] = after.saturating_add(*asked);
                 low[resource] = if last { *asked } else { *asked.min(lowest) };
             }
@@ -99,8 +99,8 @@ impl<'p> AllPodsSearch<'p> {
         least.reverse();
         let mut largest = none;
         for model in &problem.models {
-            for (largest, free) in largest.iter_mut().zip(&model.free) {
-                *largest = (*free).max(*largest);
+            for (most, free) in largest.iter_mut().zip(&model.free) {
+                *most = (*free).max(*most);
             }
         }
         AllPodsSearch {
@@ -156,41 +156,41 @@ impl<'p> AllPodsSearch<'p> {
     /// Whether the units from `next` on ask more than there is room for: on a machine where none of them fits, what is
     /// free is lost.
     fn is_wasteful(&self, next: usize) -> bool {
-        let mut room: ResourceAmounts = self.largest.clone();
+        let mut rooms: ResourceAmounts = self.largest.clone();
         let more = self.most.saturating_sub(self.draft.machines.len());
         let more = i64::try_from(more).unwrap_or(i64::MAX);
-        for room in &mut room {
+        for room in &mut rooms {
             *room = room.saturating_mul(more);
         }
         for machine in &self.draft.machines {
-            self.add_room(next, &self.largest_of(machine), &machine.load, &mut room);
+            self.add_room(next, &self.largest_of(machine), &machine.load, &mut rooms);
         }
         for (fixed, load) in self.problem.fixed.iter().zip(&self.draft.fixed) {
-            self.add_room(next, &fixed.free, load, &mut room);
+            self.add_room(next, &fixed.free, load, &mut rooms);
         }
-        let mut rest = self.rest[next].iter().zip(&room);
-        rest.any(|(rest, room)| rest > room)
+        let mut both = self.rest[next].iter().zip(&rooms);
+        both.any(|(rest, room)| rest > room)
     }
 
     /// The most that one of the models that a machine may be of has free of each resource.
     fn largest_of(&self, machine: &DraftMachine) -> ResourceAmounts {
         let mut largest = Load::empty(self.problem).sum;
         for model in machine.models.iter() {
-            let free = &self.problem.models[model].free;
-            for (largest, free) in largest.iter_mut().zip(free) {
-                *largest = (*free).max(*largest);
+            let of_model = &self.problem.models[model].free;
+            for (most, free) in largest.iter_mut().zip(of_model) {
+                *most = (*free).max(*most);
             }
         }
         largest
     }
 
     /// Adds what a place has free for the units from `next` on.
-    fn add_room(&self, next: usize, free: &[i64], load: &Load, room: &mut ResourceAmounts) {
-        let left = free.iter().zip(&load.sum);
-        let left = left.map(|(free, taken)| free.saturating_sub(*taken).max(0));
-        let mut each = left.clone().zip(&self.least[next]);
+    fn add_room(&self, next: usize, free: &[i64], load: &Load, rooms: &mut ResourceAmounts) {
+        let unused = free.iter().zip(&load.sum);
+        let unused = unused.map(|(all, taken)| all.saturating_sub(*taken).max(0));
+        let mut each = unused.clone().zip(&self.least[next]);
         if each.all(|(left, least)| left >= *least) {
-            for (room, left) in room.iter_mut().zip(left) {
+            for (room, left) in rooms.iter_mut().zip(unused) {
                 *room = room.saturating_add(left);
             }
         }

@@ -76,9 +76,9 @@ fn search_within<'p>(
     let together = units::of(problem, Deal::Apart).0;
     let mut parts = together.iter().flat_map(|unit| &unit.parts);
     let parted = together.iter().any(|unit| unit.parts.len() > 1) || parts.any(|(_, n)| *n > 1);
-    let (singles, depths, choice) = units::singles(problem);
-    let all = depths_of_followers(problem, &depths);
-    for (whole, units, depths) in [(true, together, all), (false, singles, depths)] {
+    let (singles, before, choice) = units::singles(problem);
+    let all = depths_of_followers(problem, &before);
+    for (whole, units, depths) in [(true, together, all), (false, singles, before)] {
         let lost = found.as_ref().map_or(best, Draft::rank).lost;
         // Where somebody has no place, those who belong together may have some of theirs.
         let in_parts = parted && lost > 0;
@@ -196,14 +196,14 @@ fn lots_of<'p>(problem: &'p Problem, unit: &Unit) -> impl Iterator<Item = &'p Lo
 }
 
 fn asked(problem: &Problem, unit: &Unit) -> Vec<i64> {
-    let mut sum = vec![0i64; problem.lots.first().map_or(0, |lot| lot.asked.len())];
+    let mut sums = vec![0i64; problem.lots.first().map_or(0, |lot| lot.asked.len())];
     for (lot, count) in &unit.parts {
         let times = i64::try_from(*count).unwrap_or(i64::MAX);
-        for (sum, asked) in sum.iter_mut().zip(&problem.lots[*lot].asked) {
+        for (sum, asked) in sums.iter_mut().zip(&problem.lots[*lot].asked) {
             *sum = sum.saturating_add(asked.saturating_mul(times));
         }
     }
-    sum
+    sums
 }
 
 /// Where the unit before went.
@@ -251,10 +251,10 @@ impl ExactSearch<'_, '_> {
                 self.draft.rollback(mark);
             }
         }
-        let lots = unit.parts.iter();
-        let loss =
-            lots.map(|(lot, count)| self.problem.lots[*lot].loss.saturating_mul(*count as u128));
-        let lost = lost.saturating_add(loss.fold(0, u128::saturating_add));
+        let losses = unit.parts.iter();
+        let losses =
+            losses.map(|(lot, count)| self.problem.lots[*lot].loss.saturating_mul(*count as u128));
+        let lost = lost.saturating_add(losses.fold(0, u128::saturating_add));
         for (lot, count) in &unit.parts {
             self.out[*lot] += count;
         }
@@ -296,8 +296,8 @@ impl ExactSearch<'_, '_> {
             return lost > self.best.lost;
         }
         let models = &self.problem.models;
-        let machines = self.draft.machines.iter();
-        let prices = machines.map(|machine| {
+        let prices = self.draft.machines.iter();
+        let prices = prices.map(|machine| {
             let cheapest = machine.models.iter().map(|model| models[model].price).min();
             (i128::from(cheapest.unwrap_or(0)), &machine.load.sum[..])
         });

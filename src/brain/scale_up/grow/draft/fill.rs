@@ -228,14 +228,14 @@ pub(super) fn size(problem: &Problem, unit: &Unit) -> i128 {
 
 /// What a unit asks, by resource.
 pub(super) fn amounts(problem: &Problem, unit: &Unit) -> ResourceAmounts {
-    let mut sum = Load::empty(problem).sum;
+    let mut sums = Load::empty(problem).sum;
     for (lot, count) in &unit.parts {
         let times = i64::try_from(*count).unwrap_or(i64::MAX);
-        for (sum, asked) in sum.iter_mut().zip(&problem.lots[*lot].asked) {
+        for (sum, asked) in sums.iter_mut().zip(&problem.lots[*lot].asked) {
             *sum = sum.saturating_add(asked.saturating_mul(times));
         }
     }
-    sum
+    sums
 }
 
 /// Places a unit as often as it is there; says how many found no place.
@@ -377,8 +377,8 @@ pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
     let mut found: Vec<(SpotOrder, Spot)> = Vec::with_capacity(places.min(64));
     if way.among.is_none() {
         for at in problem.fixed.indexes() {
-            let mut lots = wanted.lots.iter();
-            if lots.all(|lot| problem.fixed[at].may[*lot]) {
+            let mut all = wanted.lots.iter();
+            if all.all(|lot| problem.fixed[at].may[*lot]) {
                 let spot = Spot {
                     to: Some(To::Fixed(at)),
                     class: None,
@@ -491,5 +491,5 @@ fn on_new(draft: &Draft<'_>, wanted: &SpotQuery<'_>, found: &mut Vec<(SpotOrder,
 
 fn fits(sum: &[i64], asked: &[i64], free: &[i64]) -> bool {
     let mut both = sum.iter().zip(asked).zip(free);
-    both.all(|((sum, asked), free)| *asked == 0 || sum.saturating_add(*asked) <= *free)
+    both.all(|((taken, more), all)| *more == 0 || taken.saturating_add(*more) <= *all)
 }

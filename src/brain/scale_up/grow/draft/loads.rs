@@ -168,8 +168,8 @@ impl LoadSearch<'_, '_> {
                 return false;
             }
         }
-        let failed = self.failed.entry(counts.to_vec()).or_insert(spare);
-        *failed = spare.max(*failed);
+        let most = self.failed.entry(counts.to_vec()).or_insert(spare);
+        *most = spare.max(*most);
         false
     }
 
@@ -204,19 +204,19 @@ impl LoadSearch<'_, '_> {
     fn load(
         &mut self,
         rest: &RestToShare<'_>,
-        (first, at): (usize, usize),
+        (first, from): (usize, usize),
         begun: &mut BegunLoad,
         loads: &mut Vec<WholeLoad>,
     ) {
-        let most = self.most(&begun.free, (&rest.asked[at], rest.dearest[at]));
+        let most = self.most(&begun.free, (&rest.asked[from], rest.dearest[from]));
         if self.steps == 0 || begun.over.saturating_sub(most) > rest.spare {
             return;
         }
         self.steps = self.steps.saturating_sub(self.each);
         let fits = |at: &usize| self.fit(*at, rest.counts[*at], begun) > 0;
-        let next = (at..self.sorts.len()).find(fits);
-        let Some(at) = next.filter(|next| at > first || *next == first) else {
-            let whole = at > first && begun.over <= rest.spare && !self.takes_more(rest, begun);
+        let next = (from..self.sorts.len()).find(fits);
+        let Some(at) = next.filter(|next| from > first || *next == first) else {
+            let whole = from > first && begun.over <= rest.spare && !self.takes_more(rest, begun);
             if whole && self.is_cheapest(begun) {
                 loads.push((begun.over, begun.choice, begun.counts.clone()));
             }
@@ -241,7 +241,7 @@ impl LoadSearch<'_, '_> {
     fn most(&self, free: &[i64], (asked, dearest): (&[i64; RATED], i64)) -> i64 {
         let both = free.iter().zip(asked).zip(self.filler.rates.first());
         let worths =
-            both.map(|((free, asked), rate)| rate.saturating_mul(i128::from(*free.min(asked))));
+            both.map(|((room, all), rate)| rate.saturating_mul(i128::from(*room.min(all))));
         let worth = worths.fold(0_i128, i128::saturating_add);
         // One part more, as worths are rounded down.
         let worth = coarsen(worth).saturating_add(1);
@@ -284,7 +284,7 @@ impl LoadSearch<'_, '_> {
         let mut choices = self.filler.choices.indexed();
         !choices.any(|(choice, (model, _))| {
             let of = &self.problem.models[*model];
-            let holds = |(used, free): (&i64, &i64)| *used == 0 || used <= free;
+            let holds = |(amount, free): (&i64, &i64)| *amount == 0 || amount <= free;
             let mut lots = self.sorts.iter().zip(&begun.counts);
             (of.price, choice) < (mine.price, begun.choice)
                 && used.iter().zip(&of.free).all(holds)

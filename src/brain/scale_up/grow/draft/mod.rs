@@ -258,10 +258,10 @@ pub(super) fn solve<'p>(problem: &'p Problem) -> Option<BetterPlan> {
     let floor = least.floor();
     let mut best: Option<Draft<'p>> = None;
     let mut rank = problem.rank;
-    let done = |rank: &Rank| {
-        (rank.lost, rank.uneven, rank.lighter) == (0, 0, 0)
-            && rank.price <= floor.0
-            && rank.machines <= floor.1
+    let done = |of: &Rank| {
+        (of.lost, of.uneven, of.lighter) == (0, 0, 0)
+            && of.price <= floor.0
+            && of.machines <= floor.1
     };
     if done(&rank) && rank.scarce == 0 {
         return None;
@@ -295,28 +295,29 @@ pub(super) fn solve<'p>(problem: &'p Problem) -> Option<BetterPlan> {
         best = Some(found);
     }
     // A plan that is made cheaper anyway may begin as the one there is, laid out once more.
-    let seen = best.is_some();
-    let mut draft = best.or_else(|| first(problem));
-    if let Some(draft) = &mut draft {
+    let is_better = best.is_some();
+    let mut plan = best.or_else(|| first(problem));
+    if let Some(draft) = &mut plan {
         let filler = whole::Filler::new(problem, &least);
         cheapen::improve(draft, &filler);
         place_waiting(draft, &filler);
         cheapen_tied(draft, &filler, floor.0);
     }
-    let known = draft.as_ref().map_or(rank, |draft| draft.rank().min(rank));
+    let known = plan.as_ref().map_or(rank, |draft| draft.rank().min(rank));
     if is_worth_more(&known, floor.0)
         && let Some(found) = exact::search_longer(problem, &least, known)
     {
-        draft = Some(found);
+        plan = Some(found);
     }
-    let mut best = draft.filter(|draft| seen || (draft.rank() < problem.rank && draft.is_fair()));
+    let mut better =
+        plan.filter(|draft| is_better || (draft.rank() < problem.rank && draft.is_fair()));
     if let Some(queue) = &problem.queue {
-        best = best.map(|draft| match draft.rank().lost {
+        better = better.map(|draft| match draft.rank().lost {
             0 => rehearse::settle(draft, queue),
             _ => draft,
         });
     }
-    best.map(|draft| draft.answer())
+    better.map(|draft| draft.answer())
 }
 
 /// Whether a plan leaves somebody out, or is so much dearer than the bound that more of a small question is searched through.

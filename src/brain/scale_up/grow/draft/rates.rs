@@ -110,7 +110,7 @@ impl Rates {
     ) -> (i128, usize) {
         let paid: i128 = machines.iter().map(|(price, _)| price).sum();
         let (mut least, mut fewest) = (paid, machines.len());
-        for (rate, rest) in self.all.iter().zip(rest) {
+        for (rate, waiting) in self.all.iter().zip(rest) {
             let loads = machines
                 .iter()
                 .map(|(price, sum)| (*price, rate.worth(sum)));
@@ -126,14 +126,14 @@ impl Rates {
                     .max(0)
             });
             let room = room.fold(free, i128::saturating_add);
-            let more = rest.saturating_sub(room).max(0);
+            let more = waiting.saturating_sub(room).max(0);
             least = least.max(paid.saturating_add(up(more, PRICE_UNIT)));
             if rate.most > 0 {
-                let room = loads.iter().map(|(_, worth)| (rate.most - worth).max(0));
-                let room = room.fold(free, i128::saturating_add);
-                let more = up(rest.saturating_sub(room).max(0), rate.most);
-                let more = usize::try_from(more).unwrap_or(usize::MAX);
-                fewest = fewest.max(machines.len().saturating_add(more));
+                let spare = loads.iter().map(|(_, worth)| (rate.most - worth).max(0));
+                let spare = spare.fold(free, i128::saturating_add);
+                let made = up(waiting.saturating_sub(spare).max(0), rate.most);
+                let made = usize::try_from(made).unwrap_or(usize::MAX);
+                fewest = fewest.max(machines.len().saturating_add(made));
             }
         }
         (round_up(least, self.grain), fewest)
@@ -158,9 +158,9 @@ fn find_rates(problem: &Problem) -> Vec<Rate> {
         .collect();
     let mut rates: Vec<Vec<i128>> = Vec::new();
     let single = |resource: usize, rate: i128| {
-        let mut rates = vec![0; asked.len()];
-        rates[resource] = rate;
-        rates
+        let mut of = vec![0; asked.len()];
+        of[resource] = rate;
+        of
     };
     if asked[CPU] > 0 && asked[MEMORY] > 0 {
         rates.push(together(&problem.models, &asked));

@@ -155,12 +155,12 @@ impl Missing {
         let mut asked = vec![0_i128; resources];
         let loads = draft.machines.iter().map(|machine| &machine.load);
         let placed: Vec<&ResourceAmounts> = loads.map(|load| &load.sum).collect();
-        for (resource, asked) in asked.iter_mut().enumerate() {
+        for (resource, all) in asked.iter_mut().enumerate() {
             let lots = problem.lots.iter().zip(&draft.left).zip(unplaceable);
-            let lots = lots.filter(|(_, unplaceable)| !**unplaceable);
+            let lots = lots.filter(|(_, waits)| !**waits);
             let left = lots.map(|((lot, left), _)| i128::from(lot.asked[resource]) * *left as i128);
             let placed = placed.iter().map(|sum| i128::from(sum[resource]));
-            *asked = left.chain(placed).sum();
+            *all = left.chain(placed).sum();
         }
         Missing {
             missing: asked.clone(),

@@ -102,7 +102,7 @@ impl Load {
         for (_, known) in self.counts.iter_mut().filter(|(of, _)| *of == lot) {
             *known = known.saturating_sub(count);
         }
-        self.counts.retain(|(_, count)| *count > 0);
+        self.counts.retain(|(_, known)| *known > 0);
         let times = i64::try_from(count).unwrap_or(i64::MAX);
         for (sum, asked) in self.sum.iter_mut().zip(&problem.lots[lot].asked) {
             *sum = sum.saturating_sub(asked.saturating_mul(times));
@@ -112,14 +112,14 @@ impl Load {
     /// Nothing of a resource fits everywhere, as kube-scheduler has it.
     pub(super) fn within(&self, free: &[i64]) -> bool {
         let mut both = self.sum.iter().zip(free);
-        both.all(|(sum, free)| *sum == 0 || sum <= free)
+        both.all(|(sum, most)| *sum == 0 || sum <= most)
     }
 
     /// How many more pods that ask this fit.
     pub(super) fn room(&self, asked: &[i64], free: &[i64]) -> usize {
         let each = self.sum.iter().zip(asked).zip(free);
-        let each = each.filter(|((_, asked), _)| **asked > 0);
-        let room = each.map(|((sum, asked), free)| free.saturating_sub(*sum).max(0) / asked);
+        let each = each.filter(|((_, amount), _)| **amount > 0);
+        let room = each.map(|((sum, amount), most)| most.saturating_sub(*sum).max(0) / amount);
         usize::try_from(room.min().unwrap_or(i64::MAX)).unwrap_or(usize::MAX)
     }
 

@@ -183,13 +183,8 @@ impl<'p> Filler<'p> {
         until: usize,
     ) {
         let mut open = self.choices.with_each(true);
-        let empty =
-            |draft: &Draft<'_>, at: DraftMachineIndex| draft.machines[at].load.counts.is_empty();
-        let mut spare: Vec<DraftMachineIndex> = spare
-            .iter()
-            .copied()
-            .filter(|at| empty(draft, *at))
-            .collect();
+        let empty = |at: &DraftMachineIndex| draft.machines[*at].load.counts.is_empty();
+        let mut spare: Vec<DraftMachineIndex> = spare.iter().copied().filter(empty).collect();
         // What filled a machine best still does as long as all its pods are there.
         let mut known: FillingsByChoice = self.choices.with_each(None);
         loop {
@@ -248,11 +243,11 @@ impl<'p> Filler<'p> {
                 let free = &self.problem.models[*model].free;
                 known[index] = Some(self.filling((*model, free), lots, values));
             }
-            let price = |index: FillChoiceIndex| {
-                i128::from(self.problem.models[self.choices[index].0].price)
+            let price = |choice: FillChoiceIndex| {
+                i128::from(self.problem.models[self.choices[choice].0].price)
             };
-            let worth = |index: FillChoiceIndex| {
-                let filling = known[index].as_ref();
+            let worth = |choice: FillChoiceIndex| {
+                let filling = known[choice].as_ref();
                 filling.map_or(0, |(worth, _)| *worth >> 32)
             };
             let better = best.is_none_or(|other| {
