@@ -153,6 +153,12 @@ index_types! {
 
     /// Index of what some kinds of pods ask of labels and taints, in `NodeClasses`.
     ChoosyId;
+
+    /// Index of a sort of pods that are to be shared among a few machines, in `LoadSearch::sorts`.
+    PodSortIndex;
+
+    /// Index of a lot that a machine is filled with on trial, in `FillSearch::lots`.
+    FillLotIndex;
 }
 
 /// A list whose elements are referred to by one type of index. What needs no index is that of a slice.

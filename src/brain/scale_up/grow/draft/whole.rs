@@ -3,7 +3,10 @@
 use super::rates::{PRICE_UNIT, Rates};
 use super::state::{Draft, Spot};
 use super::{ModelSet, Problem, To};
-use crate::index::{DraftMachineIndex, FillChoiceIndex, IndexVec, ListIndex, LotIndex, ModelIndex};
+use crate::index::{
+    DraftMachineIndex, FillChoiceIndex, FillLotIndex, IndexVec, ListIndex, LotIndex, ModelIndex,
+    indexes_in,
+};
 
 /// Steps of the search for one filling, for each lot that there is.
 const STEPS: usize = 12_000;
@@ -44,11 +47,12 @@ struct FillSearch<'f, 'p> {
     filler: &'f Filler<'p>,
     values: &'f Values,
     /// Lots with how many pods there are.
-    lots: &'f [(LotIndex, usize)],
-    /// By lot of `lots`: what it or a later one counts at most for a [`PART`] of what it is worth.
-    dearest: Vec<i128>,
-    counts: Vec<usize>,
-    best: (i128, Vec<usize>),
+    lots: &'f IndexVec<FillLotIndex, (LotIndex, usize)>,
+    /// What a lot or a later one counts at most for a [`PART`] of what it is worth.
+    dearest: IndexVec<FillLotIndex, i128>,
+    /// How many pods of each lot are on the machine.
+    counts: IndexVec<FillLotIndex, usize>,
+    best: (i128, IndexVec<FillLotIndex, usize>),
     steps: usize,
     enough: i128,
 }
@@ -313,14 +317,16 @@ impl<'p> Filler<'p> {
         let usable = lots
             .iter()
             .filter(|(lot, _)| self.problem.lots[*lot].may.has(model));
-        let usable: Vec<(LotIndex, usize)> = usable.copied().collect();
+        let usable: IndexVec<FillLotIndex, (LotIndex, usize)> = usable.copied().collect();
         let whole = self.rates.worth_of(free);
-        let mut dearest: Vec<i128> = usable
+        let mut dearest: IndexVec<FillLotIndex, i128> = usable
             .iter()
             .map(|(lot, _)| values.of[*lot].saturating_mul(PART) / self.pods[*lot].worth.max(1) + 1)
             .collect();
-        for at in (1..dearest.len()).rev() {
-            dearest[at - 1] = dearest[at - 1].max(dearest[at]);
+        let mut later = i128::MIN;
+        for of_lot in dearest.iter_mut().rev() {
+            later = later.max(*of_lot);
+            *of_lot = later;
         }
         let top = dearest.first().copied().unwrap_or(PART);
         let enough = ((whole - whole / GOOD) / PART).saturating_mul(top);
@@ -329,12 +335,12 @@ impl<'p> Filler<'p> {
             values,
             lots: &usable,
             dearest,
-            counts: vec![0; usable.len()],
-            best: (0, Vec::new()),
+            counts: usable.with_each(0),
+            best: (0, IndexVec::default()),
             steps: (STEPS / usable.len().max(1)).clamp(30, 400),
             enough,
         };
-        search.go_on(0, &mut free.to_vec(), (0, whole));
+        search.go_on(FillLotIndex(0), &mut free.to_vec(), (0, whole));
         let (worth, counts) = search.best;
         let counts = usable.iter().zip(counts).filter(|(_, count)| *count > 0);
         (
@@ -346,12 +352,12 @@ impl<'p> Filler<'p> {
 
 impl FillSearch<'_, '_> {
     /// Goes on with the lots from `from` on: what is on the machine is worth `worth`, what is free `rest`.
-    fn go_on(&mut self, from: usize, free: &mut Vec<i64>, (worth, rest): (i128, i128)) {
+    fn go_on(&mut self, from: FillLotIndex, free: &mut Vec<i64>, (worth, rest): (i128, i128)) {
         if worth > self.best.0 {
             self.best = (worth, self.counts.clone());
         }
         let filler = self.filler;
-        for at in from..self.lots.len() {
+        for at in self.lots.indexes_from(from) {
             let (lot, count) = self.lots[at];
             let pod = &filler.pods[lot];
             let most = pod.room(free).min(count);
@@ -377,7 +383,7 @@ impl FillSearch<'_, '_> {
                 let more = self.values.of[lot].saturating_mul(some as i128);
                 let less = pod.worth.saturating_mul(some as i128);
                 let after = (worth.saturating_add(more), rest.saturating_sub(less));
-                self.go_on(at + 1, free, after);
+                self.go_on(FillLotIndex(at.0 + 1), free, after);
                 pod.take(free, some, 1);
                 self.counts[at] = 0;
             }
@@ -385,9 +391,10 @@ impl FillSearch<'_, '_> {
     }
 
     /// Whether host ports of what is on the machine keep pods of a lot off it.
-    fn keeps_off(&self, at: usize) -> bool {
+    fn keeps_off(&self, at: FillLotIndex) -> bool {
         let apart = &self.filler.problem.lots[self.lots[at].0].apart;
-        (0..at).any(|other| self.counts[other] > 0 && apart[self.lots[other].0])
+        indexes_in(FillLotIndex(0)..at)
+            .any(|other| self.counts[other] > 0 && apart[self.lots[other].0])
     }
 }
 
