@@ -159,6 +159,9 @@ index_types! {
 
     /// Index of a lot that a machine is filled with on trial, in `FillSearch::lots`.
     FillLotIndex;
+
+    /// Index of a unit of pods in the list of those that are placed one after the other in one way.
+    UnitIndex;
 }
 
 /// A list whose elements are referred to by one type of index. What needs no index is that of a slice.

@@ -13,7 +13,7 @@ use super::fill::{self, Way};
 use super::state::{Draft, DraftMachine, Load, ResourceAmounts};
 use super::units::{self, Deal, Unit};
 use super::{ModelSet, Problem, Rank};
-use crate::index::{IndexVec, LotIndex};
+use crate::index::{IndexVec, LotIndex, UnitIndex};
 
 /// Plans of more pods are not searched through: hardly one would be found.
 const PODS: u64 = 128;
@@ -43,7 +43,7 @@ pub(super) fn search(problem: &Problem, best: Rank) -> Option<Draft<'_>> {
     for order in [PodOrder::Size, PodOrder::Resource(0), PodOrder::Resource(1)] {
         problem.allow(u64::MAX, steps.saturating_mul(pods));
         let mut search = AllPodsSearch::new(Draft::new(problem), order, steps);
-        if search.place(0) {
+        if search.place(UnitIndex(0)) {
             let mut found = search.draft;
             found.rebind();
             found.commit();
@@ -59,11 +59,11 @@ pub(super) fn search(problem: &Problem, best: Rank) -> Option<Draft<'_>> {
 
 struct AllPodsSearch<'p> {
     problem: &'p Problem,
-    units: Vec<Unit>,
-    /// By unit: what it and those after it ask.
-    rest: Vec<ResourceAmounts>,
-    /// By unit: the least that it or one after it asks of each resource.
-    least: Vec<ResourceAmounts>,
+    units: IndexVec<UnitIndex, Unit>,
+    /// What a unit and those after it ask.
+    rest: IndexVec<UnitIndex, ResourceAmounts>,
+    /// The least that a unit or one after it asks of each resource.
+    least: IndexVec<UnitIndex, ResourceAmounts>,
     /// How many machines can be made at most.
     most: usize,
     /// The most that a new machine has free of each resource.
@@ -107,8 +107,8 @@ impl<'p> AllPodsSearch<'p> {
             most: most(&draft, units.len()),
             problem,
             units,
-            rest,
-            least,
+            rest: rest.into(),
+            least: least.into(),
             largest,
             menu: ModelSet::all(problem.models.len()),
             draft,
@@ -118,8 +118,8 @@ impl<'p> AllPodsSearch<'p> {
     }
 
     /// Places the units from `next` on; says whether all of them have a place.
-    fn place(&mut self, next: usize) -> bool {
-        if next == self.units.len() {
+    fn place(&mut self, next: UnitIndex) -> bool {
+        if next == self.units.next_index() {
             return true;
         }
         if self.steps == 0 || self.is_wasteful(next) || !self.vain.insert(self.state(next)) {
@@ -144,7 +144,7 @@ impl<'p> AllPodsSearch<'p> {
             }
             let mark = self.draft.mark();
             if fill::put_all(&mut self.draft, &unit, spot, &self.menu) {
-                if self.place(next + 1) {
+                if self.place(UnitIndex(next.0 + 1)) {
                     return true;
                 }
                 self.draft.rollback(mark);
@@ -155,7 +155,7 @@ impl<'p> AllPodsSearch<'p> {
 
     /// Whether the units from `next` on ask more than there is room for: on a machine where none of them fits, what is
     /// free is lost.
-    fn is_wasteful(&self, next: usize) -> bool {
+    fn is_wasteful(&self, next: UnitIndex) -> bool {
         let mut rooms: ResourceAmounts = self.largest.clone();
         let more = self.most.saturating_sub(self.draft.machines.len());
         let more = i64::try_from(more).unwrap_or(i64::MAX);
@@ -185,7 +185,7 @@ impl<'p> AllPodsSearch<'p> {
     }
 
     /// Adds what a place has free for the units from `next` on.
-    fn add_room(&self, next: usize, free: &[i64], load: &Load, rooms: &mut ResourceAmounts) {
+    fn add_room(&self, next: UnitIndex, free: &[i64], load: &Load, rooms: &mut ResourceAmounts) {
         let unused = free.iter().zip(&load.sum);
         let unused = unused.map(|(all, taken)| all.saturating_sub(*taken).max(0));
         let mut each = unused.clone().zip(&self.least[next]);
@@ -197,7 +197,7 @@ impl<'p> AllPodsSearch<'p> {
     }
 
     /// A number that stands for what is placed: two plans with the same number take the same units from `next` on.
-    fn state(&self, next: usize) -> u64 {
+    fn state(&self, next: UnitIndex) -> u64 {
         let machines = self.draft.machines.iter();
         let machines = machines.map(|machine| {
             let mut hasher = DefaultHasher::new();
@@ -245,7 +245,11 @@ fn most(draft: &Draft<'_>, units: usize) -> usize {
 
 /// One unit for each pod or group of pods that has no place, `left` of each lot, and can have one: first those that others hang on, then those that hang
 /// on them, then all others; what may be in fewer places first, then the largest.
-fn sorted(problem: &Problem, left: &IndexVec<LotIndex, usize>, order: PodOrder) -> Vec<Unit> {
+fn sorted(
+    problem: &Problem,
+    left: &IndexVec<LotIndex, usize>,
+    order: PodOrder,
+) -> IndexVec<UnitIndex, Unit> {
     let placeable = |unit: &Unit| {
         let lots = unit.parts.iter().map(|(lot, _)| *lot);
         let mut places = lots.map(|lot| {
@@ -257,7 +261,7 @@ fn sorted(problem: &Problem, left: &IndexVec<LotIndex, usize>, order: PodOrder) 
     let (units, _) = units::waiting(problem, left.clone(), Deal::Apart);
     let units = units.into_iter();
     let units = units.filter(|unit| unit.times > 0 && placeable(unit));
-    let mut units: Vec<Unit> = units
+    let mut units: IndexVec<UnitIndex, Unit> = units
         .flat_map(|unit| {
             let times = unit.times;
             std::iter::repeat_n(Unit { times: 1, ..unit }, times)

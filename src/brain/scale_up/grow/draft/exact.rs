@@ -9,7 +9,7 @@ use super::rates::Rates;
 use super::state::{Draft, Spot};
 use super::units::{self, Deal, Unit};
 use super::{Lot, ModelSet, Problem, Rank, To};
-use crate::index::{DraftMachineIndex, IndexVec, ListIndex, LotIndex};
+use crate::index::{DraftMachineIndex, IndexVec, ListIndex, LotIndex, UnitIndex};
 
 /// Plans of more pods are not searched through: what is searched grows much faster than they do.
 const PODS: u64 = 32;
@@ -25,9 +25,9 @@ const MORE_STEPS: usize = 20_000;
 struct ExactSearch<'p, 'r> {
     problem: &'p Problem,
     rates: &'r Rates,
-    units: Vec<Unit>,
+    units: IndexVec<UnitIndex, Unit>,
     /// By rate: what the units from this one on are worth.
-    rest: Vec<Vec<i128>>,
+    rest: IndexVec<UnitIndex, Vec<i128>>,
     menu: ModelSet,
     /// By lot: pods that are left out.
     out: IndexVec<LotIndex, usize>,
@@ -121,7 +121,7 @@ fn by<'p>(
     problem: &'p Problem,
     rates: &Rates,
     (best, steps): (Rank, usize),
-    units: Vec<Unit>,
+    units: IndexVec<UnitIndex, Unit>,
 ) -> Option<Draft<'p>> {
     let mut rest = vec![vec![0; rates.len()]];
     for unit in units.iter().rev() {
@@ -137,7 +137,7 @@ fn by<'p>(
         problem,
         rates,
         units,
-        rest,
+        rest: rest.into(),
         menu: ModelSet::all(problem.models.len()),
         out: vec![0; problem.lots.len()].into(),
         draft: Draft::new(problem),
@@ -145,7 +145,7 @@ fn by<'p>(
         found: None,
         steps,
     };
-    search.place(0, None, 0);
+    search.place(UnitIndex(0), None, 0);
     search.found
 }
 
@@ -154,8 +154,8 @@ fn sorted(
     rates: &Rates,
     (units, depths): (Vec<Unit>, &IndexVec<LotIndex, usize>),
     order: UnitOrder,
-) -> Vec<Unit> {
-    let mut units: Vec<Unit> = units
+) -> IndexVec<UnitIndex, Unit> {
+    let mut units: IndexVec<UnitIndex, Unit> = units
         .into_iter()
         .flat_map(|unit| {
             let one = Unit {
@@ -216,12 +216,12 @@ enum Went {
 impl ExactSearch<'_, '_> {
     /// Places the units from `next` on. Alike units that nothing else hangs on go to places in their order:
     /// `from` is where the one before went, if it is such a one.
-    fn place(&mut self, next: usize, from: Option<Went>, lost: u128) {
+    fn place(&mut self, next: UnitIndex, from: Option<Went>, lost: u128) {
         if self.steps == 0 || self.cannot_improve(next, lost) {
             return;
         }
         self.steps -= 1;
-        if next == self.units.len() {
+        if next == self.units.next_index() {
             return self.settle();
         }
         let unit = self.units[next].clone();
@@ -229,7 +229,8 @@ impl ExactSearch<'_, '_> {
             .parts
             .iter()
             .all(|(lot, _)| !self.problem.lots[*lot].tied);
-        let alike = loose && self.units.get(next + 1) == Some(&unit);
+        let after = UnitIndex(next.0 + 1);
+        let alike = loose && self.units.get(after) == Some(&unit);
         let way = Way {
             menu: &self.menu,
             cheapest: true,
@@ -247,7 +248,7 @@ impl ExactSearch<'_, '_> {
             if put {
                 let last = DraftMachineIndex(self.draft.machines.len().wrapping_sub(1));
                 let to = spot.to.unwrap_or(To::Machine(last));
-                self.place(next + 1, alike.then_some(Went::To(to)), lost);
+                self.place(after, alike.then_some(Went::To(to)), lost);
                 self.draft.rollback(mark);
             }
         }
@@ -260,7 +261,7 @@ impl ExactSearch<'_, '_> {
         }
         let mut lots = unit.parts.iter().map(|(lot, _)| *lot);
         if lots.all(|lot| self.out[lot] <= self.problem.lots[lot].spare) {
-            self.place(next + 1, alike.then_some(Went::Nowhere), lost);
+            self.place(after, alike.then_some(Went::Nowhere), lost);
         }
         for (lot, count) in &unit.parts {
             self.out[*lot] -= count;
@@ -291,7 +292,7 @@ impl ExactSearch<'_, '_> {
     }
 
     /// Whether nothing better can come of what is placed, whatever becomes of the units from `next` on.
-    fn cannot_improve(&self, next: usize, lost: u128) -> bool {
+    fn cannot_improve(&self, next: UnitIndex, lost: u128) -> bool {
         if lost != self.best.lost {
             return lost > self.best.lost;
         }

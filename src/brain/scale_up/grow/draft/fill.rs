@@ -10,6 +10,7 @@ use super::units::{self, Deal, Unit};
 use super::{ModelSet, Problem, To, partly};
 use crate::index::{
     DraftMachineIndex, IndexVec, ListIndex, LotIndex, ModelClassIndex, ModelIndex, TallyIndex,
+    UnitIndex,
 };
 
 /// Orders that are tried in one way of laying out, at most: each puts those earlier who found no place before.
@@ -38,6 +39,7 @@ pub(super) fn lay_out_plans<'p>(problem: &'p Problem, see: &mut dyn FnMut(&Draft
     let priorities = priorities(problem);
     for deal in [Deal::Packed, Deal::Even, Deal::Apart] {
         let (units, choosy) = units::of(problem, deal);
+        let units: IndexVec<UnitIndex, Unit> = units.into();
         for size in [PodSize::Sum, PodSize::Most] {
             for narrow in [true, false] {
                 for menu in &menus {
@@ -48,7 +50,7 @@ pub(super) fn lay_out_plans<'p>(problem: &'p Problem, see: &mut dyn FnMut(&Draft
                             spin: 0,
                             among: None,
                         };
-                        let keys: Vec<LotOrder> = units
+                        let keys: IndexVec<UnitIndex, LotOrder> = units
                             .iter()
                             .map(|unit| key(problem, &priorities, unit, (size, narrow)))
                             .collect();
@@ -119,15 +121,15 @@ fn sizes(problem: &Problem, amounts: &[i64]) -> (i128, i128) {
 /// Lays out plans in one way, those first who found no place before; says whether it is enough.
 fn rounds<'p>(
     problem: &'p Problem,
-    (units, keys): (&[Unit], &[LotOrder]),
+    (units, keys): (&IndexVec<UnitIndex, Unit>, &IndexVec<UnitIndex, LotOrder>),
     way: Way<'_>,
     see: &mut dyn FnMut(&Draft<'p>) -> bool,
 ) -> bool {
-    let mut urgent = vec![0usize; units.len()];
+    let mut urgent: IndexVec<UnitIndex, usize> = units.with_each(0);
     let turns = problem.lots.iter().any(|lot| lot.zoned) && problem.classes.len() > 1;
-    let mut before: Vec<usize> = Vec::new();
+    let mut before: Vec<UnitIndex> = Vec::new();
     for spin in 0..ROUNDS {
-        let mut order: Vec<usize> = (0..units.len()).collect();
+        let mut order: Vec<UnitIndex> = units.indexes().collect();
         order.sort_by_key(|unit| {
             let (priority, breadth, size) = keys[*unit];
             (priority, Reverse(urgent[*unit]), breadth, size, *unit)
@@ -158,13 +160,18 @@ fn rounds<'p>(
 }
 
 /// The units that a unit follows come before it.
-fn hurry(problem: &Problem, units: &[Unit], unit: usize, urgent: &mut [usize]) {
+fn hurry(
+    problem: &Problem,
+    units: &IndexVec<UnitIndex, Unit>,
+    unit: UnitIndex,
+    urgent: &mut IndexVec<UnitIndex, usize>,
+) {
     let wanted = units[unit]
         .parts
         .iter()
         .flat_map(|(lot, _)| &problem.lots[*lot].asks.wanted);
     let wanted: Vec<TallyIndex> = wanted.copied().collect();
-    for (other, of) in units.iter().enumerate() {
+    for (other, of) in units.indexed() {
         let feeds = of.parts.iter().any(|(lot, _)| {
             let feeds = &problem.lots[*lot].asks.feeds;
             feeds.iter().any(|counter| wanted.contains(counter))
