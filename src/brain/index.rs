@@ -162,6 +162,9 @@ index_types! {
 
     /// Index of a unit of pods in the list of those that are placed one after the other in one way.
     UnitIndex;
+
+    /// Index of what pods of a second plan ask of one resource, in `Lot::asked` and all amounts in the same order.
+    AmountIndex;
 }
 
 /// A list whose elements are referred to by one type of index. What needs no index is that of a slice.

@@ -14,8 +14,8 @@ use super::view::PlanView;
 use super::withdrawal::{Loose, Withdrawal};
 use crate::constraints::fit::ports;
 use crate::index::{
-    ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LotIndex, ModelClassIndex, ModelIndex,
-    NodeIndex, OfferIndex, PlannedIndex, ShapeId, TallyIndex, TierIndex,
+    AmountIndex, ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LotIndex, ModelClassIndex,
+    ModelIndex, NodeIndex, OfferIndex, PlannedIndex, ShapeId, TallyIndex, TierIndex,
 };
 use crate::simulation::company::topology::{DomainsByKey, FRESH};
 use crate::simulation::company::{Asks, CounterRules, Tally};
@@ -222,7 +222,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     }
 
     /// What one pod of a group asks.
-    fn asks(&self, group: GroupIndex) -> Vec<i64> {
+    fn asks(&self, group: GroupIndex) -> IndexVec<AmountIndex, i64> {
         let mut asked = amounts(asked(self.view, group), &self.names, true);
         let need = self.view.group(group).need.as_deref();
         asked.extend(self.names.drivers.iter().map(|driver| {
@@ -527,7 +527,7 @@ fn tie(problem: &mut Problem) {
 }
 
 /// What a group asks or an offer has, by resource.
-fn amounts(of: &Resources, names: &CountedNames, asked: bool) -> Vec<i64> {
+fn amounts(of: &Resources, names: &CountedNames, asked: bool) -> IndexVec<AmountIndex, i64> {
     let pods = if asked { 1 } else { of.pods };
     let fixed = [of.cpu_milli, of.memory, of.ephemeral, pods];
     let extended = names.resources.iter().map(|name| of.get(name));

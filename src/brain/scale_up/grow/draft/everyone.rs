@@ -9,11 +9,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use super::amounts::ResourceAmounts;
 use super::fill::{self, Way};
-use super::state::{Draft, DraftMachine, Load, ResourceAmounts};
+use super::state::{Draft, DraftMachine, Load};
 use super::units::{self, Deal, Unit};
-use super::{ModelSet, Problem, Rank};
-use crate::index::{IndexVec, LotIndex, UnitIndex};
+use super::{CPU, MEMORY, ModelSet, Problem, Rank};
+use crate::index::{AmountIndex, IndexVec, LotIndex, UnitIndex};
 
 /// Plans of more pods are not searched through: hardly one would be found.
 const PODS: u64 = 128;
@@ -30,7 +31,7 @@ enum PodOrder {
     /// What they ask of all resources, in parts of the largest machine.
     Size,
     /// What they ask of one resource.
-    Resource(usize),
+    Resource(AmountIndex),
 }
 
 /// A plan better than `best` in which everybody has a place who can have one at all, if one is found.
@@ -40,7 +41,11 @@ pub(super) fn search(problem: &Problem, best: Rank) -> Option<Draft<'_>> {
         return None;
     }
     let steps = STEPS * STEPS_PODS / pods.max(STEPS_PODS);
-    for order in [PodOrder::Size, PodOrder::Resource(0), PodOrder::Resource(1)] {
+    for order in [
+        PodOrder::Size,
+        PodOrder::Resource(CPU),
+        PodOrder::Resource(MEMORY),
+    ] {
         problem.allow(u64::MAX, steps.saturating_mul(pods));
         let mut search = AllPodsSearch::new(Draft::new(problem), order, steps);
         if search.place(UnitIndex(0)) {
@@ -88,7 +93,9 @@ impl<'p> AllPodsSearch<'p> {
             let later = rest.last().into_iter().flatten();
             let later = later.zip(least.last().into_iter().flatten());
             let last = least.len() == 1;
-            for (resource, (asked, (after, lowest))) in amounts.iter().zip(later).enumerate() {
+            for (resource, (asked, (after, lowest))) in
+                problem.resources().zip(amounts.iter().zip(later))
+            {
                 sum[resource] = after.saturating_add(*asked);
                 low[resource] = if last { *asked } else { *asked.min(lowest) };
             }

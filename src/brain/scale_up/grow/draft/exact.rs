@@ -8,8 +8,8 @@ use super::fill::{self, Way};
 use super::rates::Rates;
 use super::state::{Draft, Spot};
 use super::units::{self, Deal, Unit};
-use super::{Lot, ModelSet, Problem, Rank, To};
-use crate::index::{DraftMachineIndex, IndexVec, ListIndex, LotIndex, UnitIndex};
+use super::{CPU, Lot, MEMORY, ModelSet, Problem, Rank, To};
+use crate::index::{AmountIndex, DraftMachineIndex, IndexVec, ListIndex, LotIndex, UnitIndex};
 
 /// Plans of more pods are not searched through: what is searched grows much faster than they do.
 const PODS: u64 = 32;
@@ -43,7 +43,7 @@ enum UnitOrder {
     /// What is worth most first.
     Worth,
     /// What asks most of one resource.
-    Resource(usize),
+    Resource(AmountIndex),
     /// What may be on fewest models.
     Breadth,
 }
@@ -102,8 +102,8 @@ fn search_within<'p>(
 const ORDERS: [UnitOrder; 4] = [
     UnitOrder::Worth,
     UnitOrder::Breadth,
-    UnitOrder::Resource(0),
-    UnitOrder::Resource(1),
+    UnitOrder::Resource(CPU),
+    UnitOrder::Resource(MEMORY),
 ];
 
 /// By lot: 1 for those who follow others, and more for those who follow followers; `depths` is how many others come before it.
@@ -195,8 +195,8 @@ fn lots_of<'p>(problem: &'p Problem, unit: &Unit) -> impl Iterator<Item = &'p Lo
     unit.parts.iter().map(|(lot, _)| &problem.lots[*lot])
 }
 
-fn asked(problem: &Problem, unit: &Unit) -> Vec<i64> {
-    let mut sums = vec![0i64; problem.lots.first().map_or(0, |lot| lot.asked.len())];
+fn asked(problem: &Problem, unit: &Unit) -> IndexVec<AmountIndex, i64> {
+    let mut sums: IndexVec<AmountIndex, i64> = vec![0; problem.count_resources()].into();
     for (lot, count) in &unit.parts {
         let times = i64::try_from(*count).unwrap_or(i64::MAX);
         for (sum, asked) in sums.iter_mut().zip(&problem.lots[*lot].asked) {
@@ -300,12 +300,12 @@ impl ExactSearch<'_, '_> {
         let prices = self.draft.machines.iter();
         let prices = prices.map(|machine| {
             let cheapest = machine.models.iter().map(|model| models[model].price).min();
-            (i128::from(cheapest.unwrap_or(0)), &machine.load.sum[..])
+            (i128::from(cheapest.unwrap_or(0)), &*machine.load.sum)
         });
         let prices: Vec<_> = prices.collect();
         let fixed = self.draft.fixed.iter().zip(&self.problem.fixed);
         let fixed: Vec<_> = fixed
-            .map(|(load, fixed)| (&fixed.free[..], &load.sum[..]))
+            .map(|(load, fixed)| (&*fixed.free, &*load.sum))
             .collect();
         let (price, machines) = self.rates.least(&prices, &fixed, &self.rest[next]);
         let lighter = self.draft.rank().lighter;

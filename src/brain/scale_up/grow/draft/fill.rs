@@ -5,7 +5,8 @@ use std::cmp::Reverse;
 
 use smallvec::SmallVec;
 
-use super::state::{Draft, Load, ResourceAmounts, Spot};
+use super::amounts::ResourceAmounts;
+use super::state::{Draft, Load, Spot};
 use super::units::{self, Deal, Unit};
 use super::{ModelSet, Problem, To, partly};
 use crate::index::{
@@ -107,7 +108,7 @@ pub(super) fn menus(problem: &Problem) -> Vec<ModelSet> {
 /// The sum and the most of some amounts, in parts of the largest machine.
 fn sizes(problem: &Problem, amounts: &[i64]) -> (i128, i128) {
     let (mut sum, mut most) = (0, 0);
-    for (resource, amount) in amounts.iter().enumerate() {
+    for (resource, amount) in problem.resources().zip(amounts) {
         let largest = problem.models.iter().map(|model| model.free[resource]);
         let largest = i128::from(largest.max().unwrap_or(0).max(1));
         // Pods and disk are asked by the way.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use super::Problem;
 use super::rates::PRICE_UNIT;
 use super::whole::{Filler, PodWorth};
-use crate::index::{FillChoiceIndex, IndexVec, LotIndex, ModelIndex, PodSortIndex};
+use crate::index::{AmountIndex, FillChoiceIndex, IndexVec, LotIndex, ModelIndex, PodSortIndex};
 
 /// Worths are counted in parts of the price unit that are so many bits coarser.
 const COARSER: u32 = 40;
@@ -65,7 +65,7 @@ struct BegunLoad {
     /// Which of the filler's choices it is for, and the model that stands for that.
     choice: FillChoiceIndex,
     model: ModelIndex,
-    free: Vec<i64>,
+    free: IndexVec<AmountIndex, i64>,
     counts: CountsBySort,
     /// What the machine costs beyond what its pods count.
     over: i64,

@@ -10,6 +10,7 @@
 //!
 //! Nothing here knows the world. Whoever asked tries the answer there before anything comes of it.
 
+mod amounts;
 mod bind;
 mod cheapen;
 mod domains;
@@ -40,9 +41,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 pub(super) use model_set::ModelSet;
 
 use crate::index::{
-    ChoiceIndex, DraftMachineIndex, FixedIndex, HostIndex, IndexVec, KeyId, LotIndex, MadeIndex,
-    ModelClassIndex, ModelIndex, OfferIndex, PoolIndex, PoolRegionIndex, SiteIndex, TallyIndex,
-    TierIndex,
+    AmountIndex, ChoiceIndex, DraftMachineIndex, FixedIndex, HostIndex, IndexVec, KeyId, LotIndex,
+    MadeIndex, ModelClassIndex, ModelIndex, OfferIndex, PoolIndex, PoolRegionIndex, SiteIndex,
+    TallyIndex, TierIndex, indexes_in,
 };
 use crate::scale_up::hosts::{HostCapacity, HostDemand};
 use crate::scale_up::limits::Allowance;
@@ -60,11 +61,15 @@ const LOOKS_EACH: u64 = 400;
 /// Plans of which the best is made cheaper, where none is better than the one there is.
 const TRIES: usize = 8;
 
+/// The places of CPU and memory among the amounts that pods ask.
+const CPU: AmountIndex = AmountIndex(0);
+const MEMORY: AmountIndex = AmountIndex(1);
+
 /// Pods of one group.
 #[derive(Debug, Hash)]
 pub(super) struct Lot {
     /// What one asks, by resource: CPU, memory, disk, pods, others; never negative.
-    pub(super) asked: Vec<i64>,
+    pub(super) asked: IndexVec<AmountIndex, i64>,
     pub(super) count: usize,
     /// How many of its pods may be left without a place: nobody loses one to another of the same priority.
     pub(super) spare: usize,
@@ -98,7 +103,7 @@ pub(super) struct Model {
     pub(super) price: i64,
     /// How much it has that nobody here asks for.
     pub(super) scarce: u32,
-    pub(super) free: Vec<i64>,
+    pub(super) free: IndexVec<AmountIndex, i64>,
     /// What it takes of limits.
     pub(super) cpu_milli: i64,
     pub(super) memory: i64,
@@ -127,7 +132,7 @@ pub(super) struct ModelClass {
 /// A place that stays as it is: a node, or a machine that is planned for something else.
 #[derive(Debug, Hash)]
 pub(super) struct FixedPlace {
-    pub(super) free: Vec<i64>,
+    pub(super) free: IndexVec<AmountIndex, i64>,
     pub(super) tier: TierIndex,
     /// By lot.
     pub(super) may: IndexVec<LotIndex, bool>,
@@ -236,6 +241,16 @@ impl Problem {
     /// Sets how many looks may be taken.
     fn allow(&self, most: u64, each: u64) {
         self.looks.set(most.min(each));
+    }
+
+    /// The number of resources in every list of amounts.
+    fn count_resources(&self) -> usize {
+        self.lots.first().map_or(0, |lot| lot.asked.len())
+    }
+
+    /// The resources in every list of amounts.
+    fn resources(&self) -> impl Iterator<Item = AmountIndex> + use<> {
+        indexes_in(AmountIndex(0)..AmountIndex(self.count_resources()))
     }
 
     fn pods(&self) -> u64 {

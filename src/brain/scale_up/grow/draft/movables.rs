@@ -1,7 +1,8 @@
 //! Which pods of a plan can change places by themselves, as plain numbers: who insists on the company of others on a machine
 //! goes with them; of who is spread over machines as many as every machine has stay where they are.
 
-use super::state::{Draft, Load, ResourceAmounts};
+use super::amounts::ResourceAmounts;
+use super::state::{Draft, Load};
 use super::units::{self, Deal};
 use super::{ModelSet, Placement, Problem, To, fill};
 use crate::index::{

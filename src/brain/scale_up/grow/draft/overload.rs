@@ -7,12 +7,13 @@
 
 use smallvec::SmallVec;
 
+use super::amounts::ResourceAmounts;
 use super::cheapen::Dice;
 use super::domains::{DomainRules, SharedRule};
 use super::movables::{Movable, Movables};
 use super::rebuild;
 use super::resize::{self, Wanted};
-use super::state::{Draft, Load, ResourceAmounts};
+use super::state::{Draft, Load};
 use super::{Problem, Rank};
 use crate::index::{
     DraftMachineIndex, IndexVec, LotIndex, ModelClassIndex, ModelIndex, MovableIndex,
@@ -229,8 +230,8 @@ impl<'m, 'p> Overload<'m, 'p> {
 
     /// Whether all machines together have what all pods ask.
     fn has_room(&self) -> bool {
-        let resources = self.problem.lots.first().map_or(0, |lot| lot.asked.len());
-        (0..resources).all(|resource| {
+        let mut resources = self.problem.resources();
+        resources.all(|resource| {
             let machines = self.machines.iter();
             let room = machines.map(|of| i128::from(of.size[resource].max(0) - of.sum[resource]));
             let all = self.movables.all.iter();
@@ -297,10 +298,11 @@ impl<'m, 'p> Overload<'m, 'p> {
             let leaves_second = on_second >> at & 1 == 1;
             on_second ^= 1 << at;
             let moved = &self.movables.all[sharing.of[at]];
-            for (resource, asked) in moved.asked.iter().enumerate() {
+            let [of_first, of_second] = &mut sums;
+            for ((one, other), asked) in of_first.iter_mut().zip(of_second).zip(&moved.asked) {
                 let asked = if leaves_second { -*asked } else { *asked };
-                sums[0][resource] = sums[0][resource].saturating_sub(asked);
-                sums[1][resource] = sums[1][resource].saturating_add(asked);
+                *one = one.saturating_sub(asked);
+                *other = other.saturating_add(asked);
             }
             let mut after = excess_of(&sums);
             if after > best || !sharing.is_fair(on_second) {

@@ -105,9 +105,9 @@ pub(super) fn is_short(problem: &Problem) -> bool {
     let machines = |of: &Allowance| i128::from(of.machines);
     let all = problem.pools.iter().map(machines).sum::<i128>();
     let most = machines(&problem.total).min(all);
-    let resources = problem.lots.first().map_or(0, |lot| lot.asked.len());
+    let mut resources = problem.resources();
     let unplaceable = unplaceable(problem);
-    (0..resources).any(|resource| {
+    resources.any(|resource| {
         let largest = problem.models.iter().map(|model| model.free[resource]);
         let largest = i128::from(largest.max().unwrap_or(0).max(0));
         let fixed = problem.fixed.iter();

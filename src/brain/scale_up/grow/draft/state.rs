@@ -1,8 +1,9 @@
 //! A plan while it is laid out: what each planned machine carries, what could still carry it, and what the
 //! counters of topology spread and affinity have counted. Whatever is done can be taken back.
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
+use super::amounts::ResourceAmounts;
 use super::bind::Books;
 use super::{BetterPlan, ModelSet, Placement, Problem, Rank, To};
 use crate::index::{
@@ -10,9 +11,6 @@ use crate::index::{
     SiteIndex, TallyIndex,
 };
 use crate::simulation::company::topology::{DomainId, FRESH};
-
-/// Amounts by resource.
-pub(super) type ResourceAmounts = SmallVec<[i64; 6]>;
 
 /// Pods that share a place.
 #[derive(Clone, Debug, Default)]
@@ -74,10 +72,9 @@ pub(super) struct Spot {
 impl Load {
     /// Nothing, in as many resources as pods of a problem ask.
     pub(super) fn empty(problem: &Problem) -> Load {
-        let resources = problem.lots.first().map_or(0, |lot| lot.asked.len());
         Load {
             counts: SmallVec::new(),
-            sum: smallvec![0; resources],
+            sum: ResourceAmounts::none(problem.count_resources()),
         }
     }
 

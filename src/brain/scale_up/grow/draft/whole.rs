@@ -4,8 +4,8 @@ use super::rates::{PRICE_UNIT, Rates};
 use super::state::{Draft, Spot};
 use super::{ModelSet, Problem, To};
 use crate::index::{
-    DraftMachineIndex, FillChoiceIndex, FillLotIndex, IndexVec, ListIndex, LotIndex, ModelIndex,
-    indexes_in,
+    AmountIndex, DraftMachineIndex, FillChoiceIndex, FillLotIndex, IndexVec, ListIndex, LotIndex,
+    ModelIndex, indexes_in,
 };
 
 /// Steps of the search for one filling, for each lot that there is.
@@ -34,8 +34,8 @@ pub(super) struct Filler<'p> {
 pub(super) struct PodWorth {
     /// The pod's worth at the rates, in parts of the price unit ([`Rates::worth_of`]).
     pub(super) worth: i128,
-    /// The resources that the pod asks for, by their position in [`super::Lot::asked`], with the amount of each.
-    asked: Vec<(usize, i64)>,
+    /// The resources that the pod asks for, with the amount of each.
+    asked: Vec<(AmountIndex, i64)>,
     /// Host ports keep it from pods of some lot.
     pub(super) picky: bool,
     /// No second pod of the lot may come to the same machine.
@@ -125,7 +125,7 @@ type FillingsByChoice = IndexVec<FillChoiceIndex, Option<Filling>>;
 impl<'p> Filler<'p> {
     pub(super) fn new(problem: &'p Problem, rates: &'p Rates) -> Filler<'p> {
         let pods = problem.lots.indexed().map(|(index, lot)| {
-            let asked = lot.asked.iter().copied().enumerate();
+            let asked = lot.asked.indexed().map(|(of, asked)| (of, *asked));
             PodWorth {
                 worth: rates.worth_of(&lot.asked).saturating_add(1),
                 asked: asked.filter(|(_, asked)| *asked > 0).collect(),
@@ -301,7 +301,7 @@ impl<'p> Filler<'p> {
             }
             let whole = self.problem.models[model].free.iter();
             let free = whole.zip(&machine.load.sum).map(|(free, sum)| free - sum);
-            let free: Vec<i64> = free.collect();
+            let free: IndexVec<AmountIndex, i64> = free.collect();
             let (_, filling) = self.filling((model, &free), &lots, values);
             put(draft, &filling, Some(To::Machine(*at)), &all);
         }
@@ -310,7 +310,7 @@ impl<'p> Filler<'p> {
     /// What fills best what is free on a machine of a model.
     fn filling(
         &self,
-        (model, free): (ModelIndex, &[i64]),
+        (model, free): (ModelIndex, &IndexVec<AmountIndex, i64>),
         lots: &[(LotIndex, usize)],
         values: &Values,
     ) -> Filling {
@@ -340,7 +340,7 @@ impl<'p> Filler<'p> {
             steps: (STEPS / usable.len().max(1)).clamp(30, 400),
             enough,
         };
-        search.go_on(FillLotIndex(0), &mut free.to_vec(), (0, whole));
+        search.go_on(FillLotIndex(0), &mut free.clone(), (0, whole));
         let (worth, counts) = search.best;
         let counts = usable.iter().zip(counts).filter(|(_, count)| *count > 0);
         (
@@ -352,7 +352,12 @@ impl<'p> Filler<'p> {
 
 impl FillSearch<'_, '_> {
     /// Goes on with the lots from `from` on: what is on the machine is worth `worth`, what is free `rest`.
-    fn go_on(&mut self, from: FillLotIndex, free: &mut Vec<i64>, (worth, rest): (i128, i128)) {
+    fn go_on(
+        &mut self,
+        from: FillLotIndex,
+        free: &mut IndexVec<AmountIndex, i64>,
+        (worth, rest): (i128, i128),
+    ) {
         if worth > self.best.0 {
             self.best = (worth, self.counts.clone());
         }
@@ -400,7 +405,7 @@ impl FillSearch<'_, '_> {
 
 impl PodWorth {
     /// How many fit.
-    pub(super) fn room(&self, free: &[i64]) -> usize {
+    pub(super) fn room(&self, free: &IndexVec<AmountIndex, i64>) -> usize {
         // Most do not fit where most is taken: no division for them.
         if self.asked.iter().any(|(of, asked)| free[*of] < *asked) {
             return 0;
@@ -409,7 +414,7 @@ impl PodWorth {
         usize::try_from(room.min().unwrap_or(i64::MAX)).unwrap_or(usize::MAX)
     }
 
-    pub(super) fn take(&self, free: &mut [i64], count: usize, sign: i64) {
+    pub(super) fn take(&self, free: &mut IndexVec<AmountIndex, i64>, count: usize, sign: i64) {
         let times = i64::try_from(count).unwrap_or(i64::MAX).wrapping_mul(sign);
         for (of, asked) in &self.asked {
             free[*of] = free[*of].wrapping_add(asked.wrapping_mul(times));
