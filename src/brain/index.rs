@@ -165,6 +165,15 @@ index_types! {
 
     /// Index of what pods of a second plan ask of one resource, in `Lot::asked` and all amounts in the same order.
     AmountIndex;
+
+    /// Index of a pod of a group that needs new machines, in `PendingGroup::pods`.
+    PendingPodIndex;
+
+    /// Index of a DaemonSet that runs on new nodes, in `FitMatrix::daemons`.
+    NewDaemonIndex;
+
+    /// Index of a change in `Draft::undo`: those from a mark on are taken back.
+    UndoIndex;
 }
 
 /// A list whose elements are referred to by one type of index. What needs no index is that of a slice.

@@ -380,7 +380,7 @@ impl RepackTrial<'_, '_, '_> {
             };
             for pod in pods {
                 turn.say(group.pods[*pod], &verdict);
-                planned.assign(&site, of.group, *pod..pod + 1);
+                planned.assign(&site, of.group, pod.0..pod.0 + 1);
             }
         }
         for (of, placed) in loose.iter().zip(next) {

@@ -9,7 +9,7 @@ use super::pending::PendingGroups;
 use super::planner::Planner;
 use super::view::PlanView;
 use crate::constraints::shape::Resident;
-use crate::index::{GroupIndex, IndexVec, NodeIndex};
+use crate::index::{GroupIndex, IndexVec, NodeIndex, PendingPodIndex};
 use crate::simulation::pack::FitIndex;
 use crate::simulation::preempt;
 
@@ -30,7 +30,7 @@ pub(super) fn find_movable(view: PlanView<'_, '_>) -> IndexVec<GroupIndex, bool>
         let Some(need) = group.need.as_deref().filter(|need| !need.alone.is_empty()) else {
             return true;
         };
-        let key = group.pods[0].key;
+        let key = group.pods[PendingPodIndex(0)].key;
         let mut first = true;
         for claim in &need.alone {
             first &= users.insert((&key.namespace, claim));

@@ -8,7 +8,7 @@ use super::bind::Books;
 use super::{BetterPlan, ModelSet, Placement, Problem, Rank, To};
 use crate::index::{
     DraftMachineIndex, FixedIndex, IndexVec, LotIndex, MadeIndex, ModelClassIndex, ModelIndex,
-    SiteIndex, TallyIndex,
+    SiteIndex, TallyIndex, UndoIndex,
 };
 use crate::simulation::company::topology::{DomainId, FRESH};
 
@@ -145,13 +145,13 @@ impl<'p> Draft<'p> {
         }
     }
 
-    pub(super) fn mark(&self) -> usize {
-        self.undo.len()
+    pub(super) fn mark(&self) -> UndoIndex {
+        UndoIndex(self.undo.len())
     }
 
     /// Takes back what was done since a mark.
-    pub(super) fn rollback(&mut self, mark: usize) {
-        while self.undo.len() > mark {
+    pub(super) fn rollback(&mut self, mark: UndoIndex) {
+        while self.mark() > mark {
             match self.undo.pop() {
                 Some(Undo::Fixed(at, load)) => self.fixed[at] = load,
                 Some(Undo::Machine(at, machine)) => {
