@@ -153,6 +153,27 @@ index_types! {
 
     /// Index of what some kinds of pods ask of labels and taints, in `NodeClasses`.
     ChoosyId;
+
+    /// Index of a sort of pods that are to be shared among a few machines, in `LoadSearch::sorts`.
+    PodSortIndex;
+
+    /// Index of a lot that a machine is filled with on trial, in `FillSearch::lots`.
+    FillLotIndex;
+
+    /// Index of a unit of pods in the list of those that are placed one after the other in one way.
+    UnitIndex;
+
+    /// Index of what pods of a second plan ask of one resource, in `Lot::asked` and all amounts in the same order.
+    AmountIndex;
+
+    /// Index of a pod of a group that needs new machines, in `PendingGroup::pods`.
+    PendingPodIndex;
+
+    /// Index of a DaemonSet that runs on new nodes, in `FitMatrix::daemons`.
+    NewDaemonIndex;
+
+    /// Index of a change in `Draft::undo`: those from a mark on are taken back.
+    UndoIndex;
 }
 
 /// A list whose elements are referred to by one type of index. What needs no index is that of a slice.

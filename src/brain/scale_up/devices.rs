@@ -74,8 +74,8 @@ impl DeviceRooms {
     /// The first mapping of which too few are free, once others are given back.
     pub(crate) fn admit(&self, devices: &[Devices], given: &[Devices]) -> Result<(), TooFew> {
         for wanted in devices {
-            let mut back = given.iter().filter(|given| given.mapping == wanted.mapping);
-            let back = back.next().map_or(0, |given| given.count);
+            let mut back = given.iter().filter(|other| other.mapping == wanted.mapping);
+            let back = back.next().map_or(0, |other| other.count);
             let room = &self.0[wanted.mapping];
             let free = room.free().saturating_add(back);
             if free < wanted.count {

@@ -347,20 +347,17 @@ impl HostCapacity {
         if self.most_cpu.is_some() && cpu < size.cpu_milli {
             return Err(Full::Cpu(cpu));
         }
-        let keeps = self.keep(demand);
-        let (keep, idle) = (keeps.memory, self.idle.memory.saturating_add(given.memory));
-        if keep > 0 && idle.saturating_sub(size.memory) < keep {
-            return Err(Full::IdleMemory(idle, keep));
+        let keep = self.keep(demand);
+        let idle_memory = self.idle.memory.saturating_add(given.memory);
+        if keep.memory > 0 && idle_memory.saturating_sub(size.memory) < keep.memory {
+            return Err(Full::IdleMemory(idle_memory, keep.memory));
         }
-        let (keep, idle) = (
-            keeps.cpu_milli,
-            self.idle.cpu_milli.saturating_add(given.cpu_milli),
-        );
-        if keep > 0 && cpus <= 0 {
+        if keep.cpu_milli > 0 && cpus <= 0 {
             return Err(Full::UnknownCpus);
         }
-        if keep > 0 && idle.saturating_sub(size.cpu_milli) < keep {
-            return Err(Full::IdleCpu(idle, keep));
+        let idle_cpu = self.idle.cpu_milli.saturating_add(given.cpu_milli);
+        if keep.cpu_milli > 0 && idle_cpu.saturating_sub(size.cpu_milli) < keep.cpu_milli {
+            return Err(Full::IdleCpu(idle_cpu, keep.cpu_milli));
         }
         Ok(())
     }

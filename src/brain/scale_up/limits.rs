@@ -102,10 +102,10 @@ impl LimitTracker {
             limits.vmids.insert(name.clone(), taken.collect());
             let counting = policy.map(|policy| policy.capacity.clone());
             let counting = counting.unwrap_or_default();
-            let seen = turn.view.machines.values().map(|machine| machine.seen);
+            let machines = turn.view.machines.values();
             let asked = region.vms.values().any(|vm| !vm.running && vm.onboot);
-            let ours = seen.filter(|seen| asked && *seen.region == **name);
-            let ours: BTreeSet<u32> = ours.map(|seen| seen.mark.vmid).collect();
+            let ours = machines.filter(|machine| asked && *machine.seen.region == **name);
+            let ours: BTreeSet<u32> = ours.map(|machine| machine.seen.mark.vmid).collect();
             for (vmid, vm) in &region.vms {
                 let size = hosts::promised(vm, &counting, ours.contains(vmid));
                 if let Some((host, size)) = limits.host(name, &vm.host).zip(size) {
@@ -247,8 +247,8 @@ impl LimitTracker {
         let vm = vm.filter(|vm| !vm.disks.is_empty() && *vm.host == *seen.host);
         let copies = region.templates.get(&*seen.mark.template);
         let reach = |copy: &&TemplateCopy| copy.shared || *copy.host == *seen.host;
-        let copy = copies.and_then(|copies| copies.iter().find(reach));
-        let clone = copy
+        let reached = copies.and_then(|copies| copies.iter().find(reach));
+        let clone = reached
             .zip(machine.instance_type)
             .filter(|_| being_made || vm.is_none());
         let storages = &self.store_indexes.storages;

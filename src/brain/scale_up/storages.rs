@@ -58,9 +58,9 @@ impl StorageRoom {
     }
 
     /// What new disks leave free. Machines that are planned together leave what any of them asks.
-    fn keep(&self, floor: Option<StorageFloor>) -> i64 {
+    fn keep(&self, of_new: Option<StorageFloor>) -> i64 {
         let planned = self.floors.keys().copied();
-        let floors = planned.chain(floor);
+        let floors = planned.chain(of_new);
         let kept = floors.map(|floor| floor.of_total(self.total));
         kept.max().unwrap_or(0)
     }
@@ -164,9 +164,9 @@ impl Storages {
 
     // What is configured is no reason to panic, however absurd, and what is taken can be given back.
     fn change(&mut self, disks: &[Disks], times: i64) {
-        for disks in disks {
-            let room = &mut self.0[disks.storage];
-            let size = disks.size.wrapping_mul(times);
+        for of in disks {
+            let room = &mut self.0[of.storage];
+            let size = of.size.wrapping_mul(times);
             room.promised = room.promised.wrapping_add(size);
             room.coming = room.coming.wrapping_add(size);
         }
@@ -175,8 +175,8 @@ impl Storages {
     /// The first storage that has no room for these disks, once others are given back.
     pub(crate) fn admit(&self, disks: &[Disks], given: &[Disks]) -> Result<(), (Disks, Short)> {
         for of in disks {
-            let mut back = given.iter().filter(|given| given.storage == of.storage);
-            let back = back.next().map_or(0, |given| given.size);
+            let mut back = given.iter().filter(|other| other.storage == of.storage);
+            let back = back.next().map_or(0, |other| other.size);
             let admits = self.0[of.storage].admits(*of, back);
             admits.map_err(|short| (*of, short))?;
         }

@@ -209,7 +209,7 @@ impl ChoiceSearch<'_, '_, '_> {
         let Some(preferences) = view.group(self.lead).preferences.as_deref() else {
             return false;
         };
-        let free = |pick: &Pick| &view.choice(pick.choice).offers[pick.offer].free;
+        let free = |of: &Pick| &view.choice(of.choice).offers[of.offer].free;
         let replaceable = |run: &GroupRun<'_>| {
             let any = &view.catalog.rows.get(run.row).any;
             any[best.choice] || !any[pick.choice]

@@ -232,15 +232,15 @@ pub(crate) fn open<'a>(
         world.company.open(group.shape, |topology, key, keys| {
             let question = (row, barred.clone(), key, keys.to_vec());
             let found = known.entry(question).or_insert_with(|| {
-                for key in keys.iter().chain([&key]) {
-                    of_key.entry(*key).or_insert_with(|| {
+                for one in keys.iter().chain([&key]) {
+                    of_key.entry(*one).or_insert_with(|| {
                         let labels = offers.iter().map(|(_, labels)| *labels);
-                        labels.map(|labels| topology.domain(*key, labels)).collect()
+                        labels.map(|labels| topology.domain(*one, labels)).collect()
                     });
                 }
                 // A node without one of the keys counts for none of them.
                 let all =
-                    |offer: CatalogOfferIndex| keys.iter().all(|key| of_key[key][offer] != NOWHERE);
+                    |offer: CatalogOfferIndex| keys.iter().all(|one| of_key[one][offer] != NOWHERE);
                 let open = offers.indexed();
                 let bars = |offer: CatalogOfferIndex| barred.binary_search(&offer).is_ok();
                 let open = open.filter(|(offer, (open, _))| {

@@ -10,7 +10,7 @@ use super::refusals::SharedRefusals;
 use super::retype::Retype;
 use super::trial_node::TrialNode;
 use super::view::PlanView;
-use crate::index::{GroupIndex, NodeIndex, OfferIndex};
+use crate::index::{GroupIndex, NodeIndex, OfferIndex, PendingPodIndex};
 use crate::simulation::company::Rules;
 use crate::simulation::pack;
 use crate::simulation::planned::CreateReason;
@@ -26,7 +26,7 @@ const SERVED_AGAIN: usize = 1_000;
 #[derive(Debug)]
 pub(super) struct Visit {
     pub(super) group: GroupIndex,
-    pub(super) pods: Range<usize>,
+    pub(super) pods: Range<PendingPodIndex>,
     /// Where they found room, and how many.
     pub(super) seats: Vec<(NodeIndex, usize)>,
     /// Where expendable pods give way for one of them each, after the others.
@@ -119,8 +119,7 @@ impl FirstPlan<'_, '_, '_> {
         if rules.is_some() && !self.planner.planned.fit_index.is_empty() {
             self.fill_existing(lead);
         }
-        let floor = self.floor(rules);
-        self.fill(lead, rules, floor);
+        self.fill(lead, rules, self.floor(rules));
         while self.pending.groups[lead].left() > 0 {
             let floor = self.floor(rules);
             let chosen = choose::choose(self.view(), lead, rules, refusals);
@@ -186,11 +185,11 @@ impl FirstPlan<'_, '_, '_> {
         if !found.is_empty() {
             let (forced, seats): (Vec<_>, Vec<_>) =
                 found.iter().partition(|seats| !seats.preempts.is_empty());
-            let count: usize = found.iter().map(|seats| seats.count).sum();
+            let count: usize = found.iter().map(|of| of.count).sum();
             let next = group.next;
             self.visits.push(Visit {
                 group: lead,
-                pods: next..next + count,
+                pods: next..PendingPodIndex(next.0 + count),
                 seats: seats.iter().map(|of| (of.node, of.count)).collect(),
                 forced: forced.iter().map(|of| of.node).collect(),
                 undo,
@@ -215,7 +214,7 @@ impl FirstPlan<'_, '_, '_> {
         } else {
             PodVerdict::NoCompatiblePool { why }
         };
-        for asker in &group.pods[group.next..] {
+        for asker in group.pods.tail(group.next) {
             self.planner.turn.say(*asker, &verdict);
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::free_volumes::AssumedBindings;
 use crate::constraints::shape::NamespacedShape;
-use crate::index::{CatalogOfferIndex, ChoiceIndex, ChoosyId, IndexVec, RowIndex};
+use crate::index::{CatalogOfferIndex, ChoiceIndex, ChoosyId, IndexVec, NewDaemonIndex, RowIndex};
 use crate::simulation::demand::Group;
 use crate::simulation::offer::{ChoiceList, Daemon, Offer};
 use crate::simulation::pack::RefusalsByChoice;
@@ -22,7 +22,7 @@ type FitQuestion<'a> = (
     &'a Resources,
     &'a [HostPort],
     Option<Arc<VolumeNeed>>,
-    Vec<usize>,
+    Vec<NewDaemonIndex>,
 );
 
 /// The answers for groups that ask the same.
@@ -44,7 +44,7 @@ pub(super) struct FitMatrix<'a> {
     all: IndexVec<RowIndex, FitRow>,
     asked: BTreeMap<FitQuestion<'a>, RowIndex>,
     /// The DaemonSets of all offers, once they were asked for.
-    daemons: Option<Vec<NamespacedShape<'a>>>,
+    daemons: Option<IndexVec<NewDaemonIndex, NamespacedShape<'a>>>,
 }
 
 impl FitRow {
@@ -70,7 +70,8 @@ impl<'a> FitMatrix<'a> {
         let pod = world.shapes[group.shape];
         let shape = pod.shape;
         let daemons = self.daemons.get_or_insert_with(|| daemons(choices));
-        let foes: Vec<usize> = (0..daemons.len())
+        let foes: Vec<NewDaemonIndex> = daemons
+            .indexes()
             .filter(|index| {
                 world
                     .company
@@ -96,7 +97,7 @@ impl<'a> FitMatrix<'a> {
 }
 
 /// The DaemonSets that run on new nodes, each once.
-fn daemons<'a>(choices: &ChoiceList<'a>) -> Vec<NamespacedShape<'a>> {
+fn daemons<'a>(choices: &ChoiceList<'a>) -> IndexVec<NewDaemonIndex, NamespacedShape<'a>> {
     let mut known = BTreeSet::new();
     let offers = choices.iter().flat_map(|choice| &choice.offers);
     let residents = offers.flat_map(|offer| &offer.residents);

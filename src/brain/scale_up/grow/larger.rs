@@ -43,7 +43,13 @@ impl ChoiceSearch<'_, '_, '_> {
             let choice = self.find_next_size(machine)?;
             self.weigh_enlarged(machine, choice)
         });
-        picks.reduce(|best, pick| if is_cheaper(&pick, &best) { pick } else { best })
+        picks.reduce(|cheapest, pick| {
+            if is_cheaper(&pick, &cheapest) {
+                pick
+            } else {
+                cheapest
+            }
+        })
     }
 
     /// What more would go on a planned machine if it became one of a choice.
@@ -58,7 +64,7 @@ impl ChoiceSearch<'_, '_, '_> {
         let company = &view.world.company;
         let at = company.at(planned.node);
         let may = self.rules.map_or(u64::MAX, |rules| company.most(rules, at));
-        let price = |choice: ChoiceIndex| i128::from(view.choice(choice).price);
+        let price = |of: ChoiceIndex| i128::from(view.choice(of).price);
         let more = price(choice) - price(planned.choice);
         let unmet = i128::from(view.unmet(lead, choice, offer));
         let mut pick = Pick {

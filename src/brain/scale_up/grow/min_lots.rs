@@ -46,9 +46,9 @@ impl<'q> MinLots<'q> {
         let losses = lots.iter();
         let losses = losses.map(|lot| lot.loss.saturating_mul(lot.count as u128));
         let loss = losses.fold(1, u128::saturating_add);
-        let asked = lots.first().map_or(0, |lot| lot.asked.len());
-        let none = vec![0; asked.saturating_sub(self.mins.len())];
-        for (min, may) in self.mins.iter().zip(may) {
+        let resources = lots.first().map_or(0, |lot| lot.asked.len());
+        let none = vec![0; resources.saturating_sub(self.mins.len())];
+        for (min, models) in self.mins.iter().zip(may) {
             let asked = none.iter().copied();
             lots.push(Lot {
                 asked: asked.chain(self.amounts(Some(min.pool))).collect(),
@@ -57,7 +57,7 @@ impl<'q> MinLots<'q> {
                 loss,
                 priority: i32::MAX,
                 apart: self.all().map(|_| false).collect(),
-                may,
+                may: models,
                 asks: Asks::default(),
                 zoned: false,
                 tied: false,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::pending::PendingGroups;
 use super::planner::Planner;
-use crate::index::{GroupIndex, NodeIndex, ShapeId};
+use crate::index::{GroupIndex, NodeIndex, PendingPodIndex, ShapeId};
 use crate::simulation::company::Rules;
 use model::cluster::PodKey;
 use model::reasons::{Misfit, Reasons, Refusals, Refused};
@@ -76,7 +76,7 @@ pub(super) fn tell<'a>(planner: &mut Planner<'_, 'a>, pending: &PendingGroups<'a
         } else {
             PodVerdict::NoCompatiblePool { why: new }
         };
-        for asker in &of.pods[of.next..] {
+        for asker in of.pods.tail(of.next) {
             planner.turn.say(*asker, &verdict);
         }
     }
@@ -115,8 +115,8 @@ impl Search<'_, '_, '_> {
             let target = target.or_else(|| {
                 let left_out = self.pending.left_out.iter();
                 let mut left_out = left_out.take_while(|_| self.may_look());
-                let target = left_out.find(|(shape, _)| counted(*shape));
-                target.map(|(_, target)| *target)
+                let found = left_out.find(|(shape, _)| counted(*shape));
+                found.map(|(_, first)| *first)
             })?;
             let verdict = self.planner.turn.verdict(target);
             let never = matches!(verdict, Some(PodVerdict::NoCompatiblePool { .. }));
@@ -136,7 +136,8 @@ impl Search<'_, '_, '_> {
                 !assigned.pods.is_empty() && is(shape, machine.node)
             })?;
             let pods = &self.pending.groups[assigned.group].pods;
-            Some((pods[assigned.pods.start].key.clone(), machine.node))
+            let first = PendingPodIndex(assigned.pods.start);
+            Some((pods[first].key.clone(), machine.node))
         })
     }
 

@@ -9,7 +9,7 @@ use super::catalog::Catalog;
 use crate::constraints::fit::volumes::VolumeNeed;
 use crate::decision::asker::Asker;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{GroupIndex, IndexVec, RowIndex, RunIndex, ShapeId};
+use crate::index::{GroupIndex, IndexVec, ListIndex, PendingPodIndex, RowIndex, RunIndex, ShapeId};
 use crate::simulation::company::Preferences;
 use crate::simulation::demand::Group;
 use crate::simulation::offer;
@@ -26,9 +26,9 @@ use model::time::Time;
 pub(super) struct PendingGroup<'a> {
     pub(super) shape: ShapeId,
     pub(super) need: Option<Arc<VolumeNeed>>,
-    pub(super) pods: Vec<Asker<'a>>,
+    pub(super) pods: IndexVec<PendingPodIndex, Asker<'a>>,
     /// The pods before this one have a place.
-    pub(super) next: usize,
+    pub(super) next: PendingPodIndex,
     /// What the offers say to it: an index into the catalogue's rows.
     pub(super) row: RowIndex,
     /// Which of [`PendingGroups::runs`] it is in.
@@ -72,7 +72,7 @@ pub(super) struct PendingGroups<'a> {
 impl PendingGroup<'_> {
     /// How many pods still need a place.
     pub(super) fn left(&self) -> usize {
-        self.pods.len() - self.next
+        self.pods.len() - self.next.position()
     }
 }
 
@@ -94,17 +94,17 @@ impl<'a> PendingGroups<'a> {
             }
             admitted
         });
-        let mut groups: Vec<PendingGroup<'a>> = hopeful.collect();
-        groups.sort_by_cached_key(|group| {
+        let mut pending: Vec<PendingGroup<'a>> = hopeful.collect();
+        pending.sort_by_cached_key(|group| {
             let shape = world.shapes[group.shape].shape;
             let size = Reverse(offer::price(&shape.requests));
             let rank = (Reverse(shape.priority), !group.alone, size);
-            let first = group.pods[0];
+            let first = group.pods[PendingPodIndex(0)];
             (rank, group.row, first.pod.created, first.key)
         });
-        let runs = join_runs(world, &mut groups);
+        let runs = join_runs(world, &mut pending);
         PendingGroups {
-            groups: groups.into(),
+            groups: pending.into(),
             runs,
             left_out,
         }
@@ -136,8 +136,8 @@ impl<'a> PendingGroups<'a> {
         count: usize,
     ) -> Vec<Asker<'a>> {
         let of = &mut self.groups[group];
-        let pods = of.pods[of.next..of.next + count].to_vec();
-        of.next += count;
+        let pods = of.pods.tail(of.next)[..count].to_vec();
+        of.next.0 += count;
         self.runs[of.run].left -= count;
         for asker in &pods {
             turn.promises.give(asker.key, of.need.as_deref());
@@ -149,7 +149,7 @@ impl<'a> PendingGroups<'a> {
     pub(super) fn replace_placed(&mut self, group: GroupIndex, before: usize, placed: usize) {
         let of = &mut self.groups[group];
         let run = &mut self.runs[of.run];
-        of.next = (of.next + placed).saturating_sub(before);
+        of.next = PendingPodIndex((of.next.0 + placed).saturating_sub(before));
         run.left = (run.left + before).saturating_sub(placed);
     }
 }
@@ -185,8 +185,8 @@ fn admit<'a>(
     Some(PendingGroup {
         shape: group.shape,
         need: group.need,
-        pods: group.pods,
-        next: 0,
+        pods: group.pods.into(),
+        next: PendingPodIndex(0),
         row: index,
         run: RunIndex(0),
         dependent: rules.is_some(),

@@ -236,7 +236,7 @@ impl<'p, 'a> Planner<'p, 'a> {
     ) {
         let first = pending.groups[group].next;
         let pods = pending.take_next(self.turn, group, count);
-        let range: Range<usize> = first..first + count;
+        let range: Range<usize> = first.0..first.0 + count;
         let verdict = PodVerdict::Triggers {
             machine: self.world.nodes[node].name.clone(),
             others: pending.groups[group].why.clone(),
@@ -252,7 +252,7 @@ impl<'p, 'a> Planner<'p, 'a> {
     pub(super) fn finish(self, catalog: &Catalog<'_, 'a>, pending: &PendingGroups<'a>) {
         self.world.company.close();
         self.planned.finish(self.turn, catalog.choices, |assigned| {
-            &pending.groups[assigned.group].pods[assigned.pods.clone()]
+            &(*pending.groups[assigned.group].pods)[assigned.pods.clone()]
         });
     }
 }

@@ -11,7 +11,9 @@ use super::planner::Planner;
 use super::retype::Retype;
 use super::view::PlanView;
 use crate::constraints::fit::node_preferences;
-use crate::index::{GroupIndex, KeyId, NodeIndex, OfferIndex, PlannedIndex, ShapeId};
+use crate::index::{
+    GroupIndex, KeyId, NodeIndex, OfferIndex, PendingPodIndex, PlannedIndex, ShapeId,
+};
 use crate::simulation::company::Preferences;
 use crate::simulation::company::topology::{DomainId, FRESH};
 use crate::simulation::offer::Offer;
@@ -270,7 +272,9 @@ impl PreferenceSearch<'_, '_, '_> {
                 .clone(),
             others: queue.why.clone(),
         };
-        self.planner.turn.say(queue.pods[pod], &verdict);
+        self.planner
+            .turn
+            .say(queue.pods[PendingPodIndex(pod)], &verdict);
     }
 
     /// Moves planned machines to other hosts. Returns whether any moved.
@@ -279,9 +283,11 @@ impl PreferenceSearch<'_, '_, '_> {
         for machine in self.planner.planned.machines.indexes() {
             let planned = &self.planner.planned.machines[machine];
             let (node, choice) = (planned.node, &self.catalog.choices[planned.choice]);
-            let counting = self.for_hosts(choice.policy);
-            let preferences = planned.groups().any(|group| counting.contains_key(&group));
-            if !preferences {
+            let preferences = self.for_hosts(choice.policy);
+            if !planned
+                .groups()
+                .any(|group| preferences.contains_key(&group))
+            {
                 continue;
             }
             let view = self.view();

@@ -14,8 +14,8 @@ use super::view::PlanView;
 use super::withdrawal::{Loose, Withdrawal};
 use crate::constraints::fit::ports;
 use crate::index::{
-    ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LotIndex, ModelClassIndex, ModelIndex,
-    NodeIndex, OfferIndex, PlannedIndex, ShapeId, TallyIndex, TierIndex,
+    AmountIndex, ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LotIndex, ModelClassIndex,
+    ModelIndex, NodeIndex, OfferIndex, PlannedIndex, ShapeId, TallyIndex, TierIndex,
 };
 use crate::simulation::company::topology::{DomainsByKey, FRESH};
 use crate::simulation::company::{Asks, CounterRules, Tally};
@@ -157,11 +157,11 @@ pub(super) fn scarcity(view: PlanView<'_, '_>, choice: ChoiceIndex, loose: &[Loo
 
 /// What is counted of these pods.
 fn list_counted(view: PlanView<'_, '_>, loose: &[Loose]) -> CountedNames {
-    let asked = loose.iter().map(|loose| asked(view, loose.group));
+    let asked = loose.iter().map(|of| asked(view, of.group));
     let resources = asked.flat_map(|asked| asked.extended.keys());
     let resources: BTreeSet<&Arc<str>> = resources.collect();
     let needs = loose.iter();
-    let needs = needs.filter_map(|loose| view.group(loose.group).need.as_deref());
+    let needs = needs.filter_map(|of| view.group(of.group).need.as_deref());
     let drivers: BTreeSet<&Arc<str>> = needs.flat_map(|need| need.attach.keys()).collect();
     CountedNames {
         resources: resources.into_iter().cloned().collect(),
@@ -203,8 +203,8 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         }
         let pods = self.loose.indexed().flat_map(|(lot, of)| {
             let priority = view.priority(of.group);
-            of.pods.iter().map(move |pod| {
-                let asker = &view.group(of.group).pods[*pod];
+            of.pods.iter().map(move |index| {
+                let asker = &view.group(of.group).pods[*index];
                 let pod = asker.pod;
                 (Reverse(priority), pod.created, pod.arrival, asker.key, lot)
             })
@@ -222,7 +222,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     }
 
     /// What one pod of a group asks.
-    fn asks(&self, group: GroupIndex) -> Vec<i64> {
+    fn asks(&self, group: GroupIndex) -> IndexVec<AmountIndex, i64> {
         let mut asked = amounts(asked(self.view, group), &self.names, true);
         let need = self.view.group(group).need.as_deref();
         asked.extend(self.names.drivers.iter().map(|driver| {
@@ -234,14 +234,18 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         asked
     }
 
-    fn lots(&self, asks: Vec<Asks>, may: IndexVec<LotIndex, ModelSet>) -> IndexVec<LotIndex, Lot> {
+    fn lots(
+        &self,
+        asks_of: Vec<Asks>,
+        models_of: IndexVec<LotIndex, ModelSet>,
+    ) -> IndexVec<LotIndex, Lot> {
         let (view, loose) = (self.view, self.loose);
         let losses = count_losses(view, loose);
         // Pods without a place may take that of pods of a lower priority.
         let waiting = loose.iter().filter(|of| of.pods.len() > of.placed);
         let first = waiting.map(|of| view.priority(of.group)).max();
-        let mut may = may.into_iter();
-        let both = loose.iter().zip(asks).zip(may.by_ref());
+        let mut models_of = models_of.into_iter();
+        let both = loose.iter().zip(asks_of).zip(models_of.by_ref());
         let lots = both.map(|((of, asks), may)| {
             let priority = view.priority(of.group);
             Lot {
@@ -266,7 +270,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             }
         });
         let mut lots: IndexVec<LotIndex, Lot> = lots.collect();
-        self.mins.add_to(&mut lots, may);
+        self.mins.add_to(&mut lots, models_of);
         lots
     }
 
@@ -523,7 +527,7 @@ fn tie(problem: &mut Problem) {
 }
 
 /// What a group asks or an offer has, by resource.
-fn amounts(of: &Resources, names: &CountedNames, asked: bool) -> Vec<i64> {
+fn amounts(of: &Resources, names: &CountedNames, asked: bool) -> IndexVec<AmountIndex, i64> {
     let pods = if asked { 1 } else { of.pods };
     let fixed = [of.cpu_milli, of.memory, of.ephemeral, pods];
     let extended = names.resources.iter().map(|name| of.get(name));

@@ -15,8 +15,8 @@ impl PlanView<'_, '_> {
             &self.catalog.choices[best.choice],
         );
         let same = one.pool_index == other.pool_index && one.type_name == other.type_name;
-        let rank = |choice: &Choice<'_>, pick: &Pick| {
-            self.limits.host_rank(choice, &choice.offers[pick.offer])
+        let rank = |choice: &Choice<'_>, of: &Pick| {
+            self.limits.host_rank(choice, &choice.offers[of.offer])
         };
         same && pick.cost == best.cost
             && pick.worth == best.worth
@@ -32,7 +32,7 @@ impl PlanView<'_, '_> {
     ) -> bool {
         let here = &self.catalog.choices[choice];
         let rank = self.limits.host_rank(here, &here.offers[offer]);
-        let terms = |choice: &Choice<'_>| (choice.pool_index, choice.policy.weight, choice.price);
+        let terms = |of: &Choice<'_>| (of.pool_index, of.policy.weight, of.price);
         let sister = |index: &ChoiceIndex| {
             let other = &self.catalog.choices[*index];
             *index != choice
@@ -42,9 +42,9 @@ impl PlanView<'_, '_> {
         };
         let sisters = self.catalog.choices.indexes().filter(sister);
         let mut found = sisters.filter_map(|index| {
-            let (offer, _) = self.find_host(index, Some(lead)).ok()?;
+            let (best, _) = self.find_host(index, Some(lead)).ok()?;
             let other = &self.catalog.choices[index];
-            Some(self.limits.host_rank(other, &other.offers[offer]))
+            Some(self.limits.host_rank(other, &other.offers[best]))
         });
         found.any(|other| other < rank)
     }

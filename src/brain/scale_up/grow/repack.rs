@@ -99,8 +99,7 @@ pub(super) fn repack_once<'p, 'a>(
         planner.cancel(catalog, *machine);
     }
     question::prepare(planner, catalog, pending, &withdrawal.loose);
-    let view = planner.view(catalog, pending);
-    let question = question::pose_question(view, &withdrawal);
+    let question = question::pose_question(planner.view(catalog, pending), &withdrawal);
     let replaced = question.is_some_and(|(mut problem, nodes)| {
         if let Domains::Without(key, domain) = domains
             && !problem.close(key, domain)
@@ -272,16 +271,16 @@ impl RepackTrial<'_, '_, '_> {
         let mut before = usize::MAX;
         while before != waiting.len() && !waiting.is_empty() {
             before = waiting.len();
-            for (loose, node, count) in std::mem::take(&mut waiting) {
+            for (loose, place, count) in std::mem::take(&mut waiting) {
                 let mut left = count;
-                for node in [node].into_iter().chain(planned.iter().copied()) {
+                for node in [place].into_iter().chain(planned.iter().copied()) {
                     left -= self.put_some(loose, node, left, seats, undo);
                     if left == 0 {
                         break;
                     }
                 }
                 if left > 0 {
-                    waiting.push((loose, node, left));
+                    waiting.push((loose, place, left));
                 }
             }
         }
@@ -381,7 +380,7 @@ impl RepackTrial<'_, '_, '_> {
             };
             for pod in pods {
                 turn.say(group.pods[*pod], &verdict);
-                planned.assign(&site, of.group, *pod..pod + 1);
+                planned.assign(&site, of.group, pod.0..pod.0 + 1);
             }
         }
         for (of, placed) in loose.iter().zip(next) {

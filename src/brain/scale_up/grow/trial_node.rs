@@ -10,7 +10,8 @@ use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::fit::{self, amounts};
 use crate::constraints::free_volumes::VolumeBindings;
 use crate::index::{
-    CatalogOfferIndex, ChoiceIndex, GroupIndex, ListIndex, OfferIndex, RunIndex, indexes_in,
+    CatalogOfferIndex, ChoiceIndex, GroupIndex, ListIndex, OfferIndex, PendingPodIndex, RunIndex,
+    indexes_in,
 };
 use model::resources::Resources;
 use model::scheduling::HostPort;
@@ -138,10 +139,10 @@ impl<'v, 'a> TrialNode<'v, 'a> {
                 if passed || is_spoken_for(view, index, &fill) {
                     continue;
                 }
-                let count = self.fits(index).min(group.left());
-                if count > 0 {
-                    self.use_up(index, count);
-                    fill.push((index, count));
+                let some = self.fits(index).min(group.left());
+                if some > 0 {
+                    self.use_up(index, some);
+                    fill.push((index, some));
                 }
             }
         }
@@ -208,7 +209,7 @@ fn is_spoken_for(view: PlanView<'_, '_>, group: GroupIndex, fill: &[(GroupIndex,
     let shares = |other: GroupIndex| {
         let other = view.group(other);
         let theirs = other.need.as_deref().map(|theirs| &theirs.alone);
-        other.pods[0].key.namespace == key.namespace
+        other.pods[PendingPodIndex(0)].key.namespace == key.namespace
             && theirs.is_some_and(|theirs| !theirs.is_disjoint(&need.alone))
     };
     view.turn.promises.taken(key, Some(need)).is_some()

@@ -9,7 +9,7 @@ use super::pending::PendingGroups;
 use super::planner::Planner;
 use super::view::PlanView;
 use crate::constraints::shape::Resident;
-use crate::index::{GroupIndex, IndexVec, NodeIndex};
+use crate::index::{GroupIndex, IndexVec, NodeIndex, PendingPodIndex};
 use crate::simulation::pack::FitIndex;
 use crate::simulation::preempt;
 
@@ -30,7 +30,7 @@ pub(super) fn find_movable(view: PlanView<'_, '_>) -> IndexVec<GroupIndex, bool>
         let Some(need) = group.need.as_deref().filter(|need| !need.alone.is_empty()) else {
             return true;
         };
-        let key = group.pods[0].key;
+        let key = group.pods[PendingPodIndex(0)].key;
         let mut first = true;
         for claim in &need.alone {
             first &= users.insert((&key.namespace, claim));
@@ -52,8 +52,8 @@ pub(super) fn split_staying(
 ) -> Result<(Vec<Visit>, Vec<Visit>), Vec<Visit>> {
     let company = &view.world.company;
     let mut held: BTreeSet<NodeIndex> = BTreeSet::new();
-    let mut stays = vec![false; visits.len()];
-    for (visit, stays) in visits.iter().zip(&mut stays).rev() {
+    let mut staying = vec![false; visits.len()];
+    for (visit, stays) in visits.iter().zip(&mut staying).rev() {
         *stays = !movable[visit.group] || visit.nodes().any(|node| held.contains(&node));
         if !*stays {
             continue;
@@ -64,10 +64,10 @@ pub(super) fn split_staying(
         }
         held.extend(visit.nodes());
     }
-    let mut stays = stays.into_iter();
+    let mut staying = staying.into_iter();
     Ok(visits
         .into_iter()
-        .partition(|_| stays.next().unwrap_or(true)))
+        .partition(|_| staying.next().unwrap_or(true)))
 }
 
 /// Pods leave the nodes that they came to.

@@ -11,8 +11,8 @@ use super::first::Visit;
 use super::question;
 use super::view::PlanView;
 use crate::index::{
-    GroupIndex, IndexVec, ListIndex, LotIndex, NodeIndex, PlannedIndex, PoolIndex, RowIndex,
-    TierIndex,
+    GroupIndex, IndexVec, ListIndex, LotIndex, NodeIndex, PendingPodIndex, PlannedIndex, PoolIndex,
+    RowIndex, TierIndex, indexes_in,
 };
 use crate::simulation::offer::Choice;
 use crate::simulation::planned::{CreateReason, PlannedMachine};
@@ -26,8 +26,8 @@ const GROUPS: usize = 1_000;
 #[derive(Debug)]
 pub(super) struct Loose {
     pub(super) group: GroupIndex,
-    /// The group's pods on machines that are withdrawn, and those without a place: by their number in the group.
-    pub(super) pods: Vec<usize>,
+    /// The group's pods on machines that are withdrawn, and those without a place.
+    pub(super) pods: Vec<PendingPodIndex>,
     /// The number of `pods` that have a place in the first plan; they come first in the list.
     pub(super) placed: usize,
     /// Bounds while every pod has a place: the tier of lowest weight they may be in, and the largest weight of unmet preferences about the node.
@@ -48,7 +48,7 @@ pub(super) struct MinMachines {
 /// What of the first plan is given up for the second, and the rank of the first.
 #[derive(Debug)]
 pub(super) struct Withdrawal {
-    /// Planned machines, by their numbers.
+    /// The planned machines that are given up.
     pub(super) machines: Vec<PlannedIndex>,
     pub(super) loose: IndexVec<LotIndex, Loose>,
     /// The machines that are for the `min` of pools, in the order of the policy.
@@ -208,14 +208,16 @@ fn find_loose(
             };
             let unmet = view.unmet(assigned.group, planned.choice, planned.offer);
             let loose = &mut all[index];
-            loose.pods.extend(assigned.pods.clone());
+            loose
+                .pods
+                .extend(assigned.pods.clone().map(PendingPodIndex));
             loose.unmet = loose.unmet.max(unmet);
             loose.tier = loose.tier.max(tier);
         }
     }
     for visit in visits {
         if let Ok(index) = at.binary_search(&visit.group) {
-            all[index].pods.extend(visit.pods.clone());
+            all[index].pods.extend(indexes_in(visit.pods.clone()));
         }
     }
     let left = all.iter().any(|loose| view.group(loose.group).left() > 0);
@@ -227,7 +229,7 @@ fn find_loose(
         }
         loose.pods.sort_unstable();
         let group = view.group(loose.group);
-        loose.pods.extend(group.next..group.pods.len());
+        loose.pods.extend(group.pods.indexes_from(group.next));
     }
     all.retain(|loose| !loose.pods.is_empty());
     all.into()

@@ -182,11 +182,11 @@ impl Draft<'_> {
         let choice = problem.models[model].choice;
         let found = {
             let models = self.machines[at].models.iter();
-            let mut models = models.filter(|model| {
-                let of = &problem.models[*model];
+            let mut models = models.filter(|other| {
+                let of = &problem.models[*other];
                 of.choice == choice && of.class == class
             });
-            models.find_map(|model| Some((model, self.books.site(problem, model)?)))
+            models.find_map(|other| Some((other, self.books.site(problem, other)?)))
         };
         self.set(at, found.unwrap_or((model, site)));
     }
@@ -279,9 +279,10 @@ impl Draft<'_> {
             self.machines[other].bound = None;
         }
         for one in order {
-            let mut models: SmallVec<[ModelIndex; 16]> = self.machines[one].models.iter().collect();
-            models.sort_by_key(|model| size(&self.problem.models[*model]));
-            let found = models
+            let possible = self.machines[one].models.iter();
+            let mut possible: SmallVec<[ModelIndex; 16]> = possible.collect();
+            possible.sort_by_key(|model| size(&self.problem.models[*model]));
+            let found = possible
                 .into_iter()
                 .find_map(|model| Some((model, self.books.site(self.problem, model)?)));
             match found {

@@ -4,8 +4,8 @@ use super::fill::{self, Way};
 use super::state::Draft;
 use super::units::Unit;
 use super::whole::{Filler, Values};
-use super::{ModelSet, Problem, Rank, share};
-use crate::index::{ChoiceIndex, DraftMachineIndex, LotIndex};
+use super::{CPU, MEMORY, ModelSet, Problem, Rank, share};
+use crate::index::{AmountIndex, ChoiceIndex, DraftMachineIndex, LotIndex};
 
 /// Machines that are looked at for a pod while a plan is made cheaper: at most, and for each pod.
 const LOOKS: u64 = 90_000;
@@ -215,8 +215,8 @@ fn victims(
         let Some((model, _)) = machine.bound else {
             return 0;
         };
-        let free = &problem.models[model].free;
-        let parts = machine.load.sum.iter().zip(free).take(2);
+        let whole = &problem.models[model].free;
+        let parts = machine.load.sum.iter().zip(whole).take(2);
         let parts = parts.map(|(sum, free)| (free - sum).max(0) * 1000 / free.max(&1));
         parts.sum::<i64>()
     };
@@ -277,16 +277,16 @@ pub(super) fn lay(draft: &mut Draft<'_>, way: Way<'_>, by: usize) {
     let mut lots: Vec<LotIndex> = lots.collect();
     lots.sort_by_cached_key(|lot| {
         let asked = &problem.lots[*lot].asked;
-        let part = |resource: usize| {
+        let part = |resource: AmountIndex| {
             let largest = problem.models.iter().map(|model| model.free[resource]);
             let largest = i128::from(largest.max().unwrap_or(0).max(1));
             i128::from(asked[resource]) * (1 << 20) / largest
         };
         let size = match by {
-            0 => part(0) + part(1),
-            1 => part(0).max(part(1)),
-            2 => part(0),
-            _ => part(1),
+            0 => part(CPU) + part(MEMORY),
+            1 => part(CPU).max(part(MEMORY)),
+            2 => part(CPU),
+            _ => part(MEMORY),
         };
         (std::cmp::Reverse(size), *lot)
     });

@@ -81,8 +81,7 @@ fn dealt(problem: &Problem) -> Vec<(Vec<LotIndex>, usize)> {
 
 /// How many machines all pods need at least: as many of the largest as what they ask comes to.
 fn least(problem: &Problem) -> usize {
-    let resources = problem.lots.first().map_or(0, |lot| lot.asked.len());
-    let needed = (0..resources).map(|resource| {
+    let needed = problem.resources().map(|resource| {
         let asked = problem.lots.iter().map(|lot| {
             let count = i128::try_from(lot.count).unwrap_or(i128::MAX);
             i128::from(lot.asked[resource]).saturating_mul(count)

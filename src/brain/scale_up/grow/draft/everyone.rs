@@ -9,11 +9,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use super::amounts::ResourceAmounts;
 use super::fill::{self, Way};
-use super::state::{Draft, DraftMachine, Load, ResourceAmounts};
+use super::state::{Draft, DraftMachine, Load};
 use super::units::{self, Deal, Unit};
-use super::{ModelSet, Problem, Rank};
-use crate::index::{IndexVec, LotIndex};
+use super::{CPU, MEMORY, ModelSet, Problem, Rank};
+use crate::index::{AmountIndex, IndexVec, LotIndex, UnitIndex};
 
 /// Plans of more pods are not searched through: hardly one would be found.
 const PODS: u64 = 128;
@@ -30,7 +31,7 @@ enum PodOrder {
     /// What they ask of all resources, in parts of the largest machine.
     Size,
     /// What they ask of one resource.
-    Resource(usize),
+    Resource(AmountIndex),
 }
 
 /// A plan better than `best` in which every pod has a place that can have one at all, if one is found.
@@ -40,10 +41,14 @@ pub(super) fn search(problem: &Problem, best: Rank) -> Option<Draft<'_>> {
         return None;
     }
     let steps = STEPS * STEPS_PODS / pods.max(STEPS_PODS);
-    for order in [PodOrder::Size, PodOrder::Resource(0), PodOrder::Resource(1)] {
+    for order in [
+        PodOrder::Size,
+        PodOrder::Resource(CPU),
+        PodOrder::Resource(MEMORY),
+    ] {
         problem.allow(u64::MAX, steps.saturating_mul(pods));
         let mut search = AllPodsSearch::new(Draft::new(problem), order, steps);
-        if search.place(0) {
+        if search.place(UnitIndex(0)) {
             let mut found = search.draft;
             found.rebind();
             found.commit();
@@ -59,11 +64,11 @@ pub(super) fn search(problem: &Problem, best: Rank) -> Option<Draft<'_>> {
 
 struct AllPodsSearch<'p> {
     problem: &'p Problem,
-    units: Vec<Unit>,
-    /// By unit: what it and those after it ask.
-    rest: Vec<ResourceAmounts>,
-    /// By unit: the least that it or one after it asks of each resource.
-    least: Vec<ResourceAmounts>,
+    units: IndexVec<UnitIndex, Unit>,
+    /// What a unit and those after it ask.
+    rest: IndexVec<UnitIndex, ResourceAmounts>,
+    /// The least that a unit or one after it asks of each resource.
+    least: IndexVec<UnitIndex, ResourceAmounts>,
     /// How many machines can be made at most.
     most: usize,
     /// The most that a new machine has free of each resource.
@@ -83,12 +88,14 @@ impl<'p> AllPodsSearch<'p> {
         let none = Load::empty(problem).sum;
         let (mut rest, mut least) = (vec![none.clone()], vec![none.clone()]);
         for unit in units.iter().rev() {
-            let asked = fill::amounts(problem, unit);
+            let amounts = fill::amounts(problem, unit);
             let (mut sum, mut low) = (none.clone(), none.clone());
-            let after = rest.last().into_iter().flatten();
-            let after = after.zip(least.last().into_iter().flatten());
+            let later = rest.last().into_iter().flatten();
+            let later = later.zip(least.last().into_iter().flatten());
             let last = least.len() == 1;
-            for (resource, (asked, (after, lowest))) in asked.iter().zip(after).enumerate() {
+            for (resource, (asked, (after, lowest))) in
+                problem.resources().zip(amounts.iter().zip(later))
+            {
                 sum[resource] = after.saturating_add(*asked);
                 low[resource] = if last { *asked } else { *asked.min(lowest) };
             }
@@ -99,16 +106,16 @@ impl<'p> AllPodsSearch<'p> {
         least.reverse();
         let mut largest = none;
         for model in &problem.models {
-            for (largest, free) in largest.iter_mut().zip(&model.free) {
-                *largest = (*free).max(*largest);
+            for (most, free) in largest.iter_mut().zip(&model.free) {
+                *most = (*free).max(*most);
             }
         }
         AllPodsSearch {
             most: most(&draft, units.len()),
             problem,
             units,
-            rest,
-            least,
+            rest: rest.into(),
+            least: least.into(),
             largest,
             menu: ModelSet::all(problem.models.len()),
             draft,
@@ -118,8 +125,8 @@ impl<'p> AllPodsSearch<'p> {
     }
 
     /// Places the units from `next` on. Returns whether all of them have a place.
-    fn place(&mut self, next: usize) -> bool {
-        if next == self.units.len() {
+    fn place(&mut self, next: UnitIndex) -> bool {
+        if next == self.units.next_index() {
             return true;
         }
         if self.steps == 0 || self.is_wasteful(next) || !self.vain.insert(self.state(next)) {
@@ -144,7 +151,7 @@ impl<'p> AllPodsSearch<'p> {
             }
             let mark = self.draft.mark();
             if fill::put_all(&mut self.draft, &unit, spot, &self.menu) {
-                if self.place(next + 1) {
+                if self.place(UnitIndex(next.0 + 1)) {
                     return true;
                 }
                 self.draft.rollback(mark);
@@ -155,49 +162,49 @@ impl<'p> AllPodsSearch<'p> {
 
     /// Whether the units from `next` on ask more than there is room for: on a machine where none of them fits, what is
     /// free is lost.
-    fn is_wasteful(&self, next: usize) -> bool {
-        let mut room: ResourceAmounts = self.largest.clone();
+    fn is_wasteful(&self, next: UnitIndex) -> bool {
+        let mut rooms: ResourceAmounts = self.largest.clone();
         let more = self.most.saturating_sub(self.draft.machines.len());
         let more = i64::try_from(more).unwrap_or(i64::MAX);
-        for room in &mut room {
+        for room in &mut rooms {
             *room = room.saturating_mul(more);
         }
         for machine in &self.draft.machines {
-            self.add_room(next, &self.largest_of(machine), &machine.load, &mut room);
+            self.add_room(next, &self.largest_of(machine), &machine.load, &mut rooms);
         }
         for (fixed, load) in self.problem.fixed.iter().zip(&self.draft.fixed) {
-            self.add_room(next, &fixed.free, load, &mut room);
+            self.add_room(next, &fixed.free, load, &mut rooms);
         }
-        let mut rest = self.rest[next].iter().zip(&room);
-        rest.any(|(rest, room)| rest > room)
+        let mut both = self.rest[next].iter().zip(&rooms);
+        both.any(|(rest, room)| rest > room)
     }
 
     /// The most that one of the models that a machine may be of has free of each resource.
     fn largest_of(&self, machine: &DraftMachine) -> ResourceAmounts {
         let mut largest = Load::empty(self.problem).sum;
         for model in machine.models.iter() {
-            let free = &self.problem.models[model].free;
-            for (largest, free) in largest.iter_mut().zip(free) {
-                *largest = (*free).max(*largest);
+            let of_model = &self.problem.models[model].free;
+            for (most, free) in largest.iter_mut().zip(of_model) {
+                *most = (*free).max(*most);
             }
         }
         largest
     }
 
     /// Adds what a place has free for the units from `next` on.
-    fn add_room(&self, next: usize, free: &[i64], load: &Load, room: &mut ResourceAmounts) {
-        let left = free.iter().zip(&load.sum);
-        let left = left.map(|(free, taken)| free.saturating_sub(*taken).max(0));
-        let mut each = left.clone().zip(&self.least[next]);
+    fn add_room(&self, next: UnitIndex, free: &[i64], load: &Load, rooms: &mut ResourceAmounts) {
+        let unused = free.iter().zip(&load.sum);
+        let unused = unused.map(|(all, taken)| all.saturating_sub(*taken).max(0));
+        let mut each = unused.clone().zip(&self.least[next]);
         if each.all(|(left, least)| left >= *least) {
-            for (room, left) in room.iter_mut().zip(left) {
+            for (room, left) in rooms.iter_mut().zip(unused) {
                 *room = room.saturating_add(left);
             }
         }
     }
 
     /// A number that stands for what is placed: two plans with the same number take the same units from `next` on.
-    fn state(&self, next: usize) -> u64 {
+    fn state(&self, next: UnitIndex) -> u64 {
         let machines = self.draft.machines.iter();
         let machines = machines.map(|machine| {
             let mut hasher = DefaultHasher::new();
@@ -245,7 +252,11 @@ fn most(draft: &Draft<'_>, units: usize) -> usize {
 
 /// One unit for each pod or group of pods that has no place, `left` of each lot, and can have one: first those that others depend on, then those that depend
 /// on them, then all others; what may be in fewer places first, then the largest.
-fn sorted(problem: &Problem, left: &IndexVec<LotIndex, usize>, order: PodOrder) -> Vec<Unit> {
+fn sorted(
+    problem: &Problem,
+    left: &IndexVec<LotIndex, usize>,
+    order: PodOrder,
+) -> IndexVec<UnitIndex, Unit> {
     let placeable = |unit: &Unit| {
         let lots = unit.parts.iter().map(|(lot, _)| *lot);
         let mut places = lots.map(|lot| {
@@ -257,7 +268,7 @@ fn sorted(problem: &Problem, left: &IndexVec<LotIndex, usize>, order: PodOrder) 
     let (units, _) = units::waiting(problem, left.clone(), Deal::Apart);
     let units = units.into_iter();
     let units = units.filter(|unit| unit.times > 0 && placeable(unit));
-    let mut units: Vec<Unit> = units
+    let mut units: IndexVec<UnitIndex, Unit> = units
         .flat_map(|unit| {
             let times = unit.times;
             std::iter::repeat_n(Unit { times: 1, ..unit }, times)

@@ -8,8 +8,8 @@ use super::fill::{self, Way};
 use super::rates::Rates;
 use super::state::{Draft, Spot};
 use super::units::{self, Deal, Unit};
-use super::{Lot, ModelSet, Problem, Rank, To};
-use crate::index::{DraftMachineIndex, IndexVec, ListIndex, LotIndex};
+use super::{CPU, Lot, MEMORY, ModelSet, Problem, Rank, To};
+use crate::index::{AmountIndex, DraftMachineIndex, IndexVec, ListIndex, LotIndex, UnitIndex};
 
 /// Plans of more pods are not searched through: what is searched grows much faster than they do.
 const PODS: u64 = 32;
@@ -25,9 +25,9 @@ const MORE_STEPS: usize = 20_000;
 struct ExactSearch<'p, 'r> {
     problem: &'p Problem,
     rates: &'r Rates,
-    units: Vec<Unit>,
+    units: IndexVec<UnitIndex, Unit>,
     /// By rate: what the units from this one on are worth.
-    rest: Vec<Vec<i128>>,
+    rest: IndexVec<UnitIndex, Vec<i128>>,
     menu: ModelSet,
     /// By lot: pods that are left out.
     out: IndexVec<LotIndex, usize>,
@@ -43,7 +43,7 @@ enum UnitOrder {
     /// What is worth most first.
     Worth,
     /// What asks most of one resource.
-    Resource(usize),
+    Resource(AmountIndex),
     /// What may be on fewest models.
     Breadth,
 }
@@ -76,9 +76,9 @@ fn search_within<'p>(
     let together = units::of(problem, Deal::Apart).0;
     let mut parts = together.iter().flat_map(|unit| &unit.parts);
     let parted = together.iter().any(|unit| unit.parts.len() > 1) || parts.any(|(_, n)| *n > 1);
-    let (singles, depths, choice) = units::singles(problem);
-    let all = depths_of_followers(problem, &depths);
-    for (whole, units, depths) in [(true, together, all), (false, singles, depths)] {
+    let (singles, before, choice) = units::singles(problem);
+    let all = depths_of_followers(problem, &before);
+    for (whole, units, depths) in [(true, together, all), (false, singles, before)] {
         let lost = found.as_ref().map_or(best, Draft::rank).lost;
         // Where pods have no place, some of those that belong together may have one.
         let in_parts = parted && lost > 0;
@@ -102,8 +102,8 @@ fn search_within<'p>(
 const ORDERS: [UnitOrder; 4] = [
     UnitOrder::Worth,
     UnitOrder::Breadth,
-    UnitOrder::Resource(0),
-    UnitOrder::Resource(1),
+    UnitOrder::Resource(CPU),
+    UnitOrder::Resource(MEMORY),
 ];
 
 /// By lot: 1 for lots that follow others, and more for those that follow followers; `depths` is how many others come before it.
@@ -121,7 +121,7 @@ fn by<'p>(
     problem: &'p Problem,
     rates: &Rates,
     (best, steps): (Rank, usize),
-    units: Vec<Unit>,
+    units: IndexVec<UnitIndex, Unit>,
 ) -> Option<Draft<'p>> {
     let mut rest = vec![vec![0; rates.len()]];
     for unit in units.iter().rev() {
@@ -137,7 +137,7 @@ fn by<'p>(
         problem,
         rates,
         units,
-        rest,
+        rest: rest.into(),
         menu: ModelSet::all(problem.models.len()),
         out: vec![0; problem.lots.len()].into(),
         draft: Draft::new(problem),
@@ -145,7 +145,7 @@ fn by<'p>(
         found: None,
         steps,
     };
-    search.place(0, None, 0);
+    search.place(UnitIndex(0), None, 0);
     search.found
 }
 
@@ -154,8 +154,8 @@ fn sorted(
     rates: &Rates,
     (units, depths): (Vec<Unit>, &IndexVec<LotIndex, usize>),
     order: UnitOrder,
-) -> Vec<Unit> {
-    let mut units: Vec<Unit> = units
+) -> IndexVec<UnitIndex, Unit> {
+    let mut units: IndexVec<UnitIndex, Unit> = units
         .into_iter()
         .flat_map(|unit| {
             let one = Unit {
@@ -195,15 +195,15 @@ fn lots_of<'p>(problem: &'p Problem, unit: &Unit) -> impl Iterator<Item = &'p Lo
     unit.parts.iter().map(|(lot, _)| &problem.lots[*lot])
 }
 
-fn asked(problem: &Problem, unit: &Unit) -> Vec<i64> {
-    let mut sum = vec![0i64; problem.lots.first().map_or(0, |lot| lot.asked.len())];
+fn asked(problem: &Problem, unit: &Unit) -> IndexVec<AmountIndex, i64> {
+    let mut sums: IndexVec<AmountIndex, i64> = vec![0; problem.count_resources()].into();
     for (lot, count) in &unit.parts {
         let times = i64::try_from(*count).unwrap_or(i64::MAX);
-        for (sum, asked) in sum.iter_mut().zip(&problem.lots[*lot].asked) {
+        for (sum, asked) in sums.iter_mut().zip(&problem.lots[*lot].asked) {
             *sum = sum.saturating_add(asked.saturating_mul(times));
         }
     }
-    sum
+    sums
 }
 
 /// Where the unit before went.
@@ -216,12 +216,12 @@ enum Went {
 impl ExactSearch<'_, '_> {
     /// Places the units from `next` on. Alike units that nothing else depends on go to places in their order:
     /// `from` is where the one before went, if it is such a one.
-    fn place(&mut self, next: usize, from: Option<Went>, lost: u128) {
+    fn place(&mut self, next: UnitIndex, from: Option<Went>, lost: u128) {
         if self.steps == 0 || self.cannot_improve(next, lost) {
             return;
         }
         self.steps -= 1;
-        if next == self.units.len() {
+        if next == self.units.next_index() {
             return self.settle();
         }
         let unit = self.units[next].clone();
@@ -229,7 +229,8 @@ impl ExactSearch<'_, '_> {
             .parts
             .iter()
             .all(|(lot, _)| !self.problem.lots[*lot].tied);
-        let alike = loose && self.units.get(next + 1) == Some(&unit);
+        let after = UnitIndex(next.0 + 1);
+        let alike = loose && self.units.get(after) == Some(&unit);
         let way = Way {
             menu: &self.menu,
             cheapest: true,
@@ -247,20 +248,20 @@ impl ExactSearch<'_, '_> {
             if put {
                 let last = DraftMachineIndex(self.draft.machines.len().wrapping_sub(1));
                 let to = spot.to.unwrap_or(To::Machine(last));
-                self.place(next + 1, alike.then_some(Went::To(to)), lost);
+                self.place(after, alike.then_some(Went::To(to)), lost);
                 self.draft.rollback(mark);
             }
         }
-        let lots = unit.parts.iter();
-        let loss =
-            lots.map(|(lot, count)| self.problem.lots[*lot].loss.saturating_mul(*count as u128));
-        let lost = lost.saturating_add(loss.fold(0, u128::saturating_add));
+        let losses = unit.parts.iter();
+        let losses =
+            losses.map(|(lot, count)| self.problem.lots[*lot].loss.saturating_mul(*count as u128));
+        let lost = lost.saturating_add(losses.fold(0, u128::saturating_add));
         for (lot, count) in &unit.parts {
             self.out[*lot] += count;
         }
         let mut lots = unit.parts.iter().map(|(lot, _)| *lot);
         if lots.all(|lot| self.out[lot] <= self.problem.lots[lot].spare) {
-            self.place(next + 1, alike.then_some(Went::Nowhere), lost);
+            self.place(after, alike.then_some(Went::Nowhere), lost);
         }
         for (lot, count) in &unit.parts {
             self.out[*lot] -= count;
@@ -291,20 +292,20 @@ impl ExactSearch<'_, '_> {
     }
 
     /// Whether nothing better can come of what is placed, whatever becomes of the units from `next` on.
-    fn cannot_improve(&self, next: usize, lost: u128) -> bool {
+    fn cannot_improve(&self, next: UnitIndex, lost: u128) -> bool {
         if lost != self.best.lost {
             return lost > self.best.lost;
         }
         let models = &self.problem.models;
-        let machines = self.draft.machines.iter();
-        let prices = machines.map(|machine| {
+        let prices = self.draft.machines.iter();
+        let prices = prices.map(|machine| {
             let cheapest = machine.models.iter().map(|model| models[model].price).min();
-            (i128::from(cheapest.unwrap_or(0)), &machine.load.sum[..])
+            (i128::from(cheapest.unwrap_or(0)), &*machine.load.sum)
         });
         let prices: Vec<_> = prices.collect();
         let fixed = self.draft.fixed.iter().zip(&self.problem.fixed);
         let fixed: Vec<_> = fixed
-            .map(|(load, fixed)| (&fixed.free[..], &load.sum[..]))
+            .map(|(load, fixed)| (&*fixed.free, &*load.sum))
             .collect();
         let (price, machines) = self.rates.least(&prices, &fixed, &self.rest[next]);
         let lighter = self.draft.rank().lighter;

@@ -5,11 +5,13 @@ use std::cmp::Reverse;
 
 use smallvec::SmallVec;
 
-use super::state::{Draft, Load, ResourceAmounts, Spot};
+use super::amounts::ResourceAmounts;
+use super::state::{Draft, Load, Spot};
 use super::units::{self, Deal, Unit};
 use super::{ModelSet, Problem, To, partly};
 use crate::index::{
     DraftMachineIndex, IndexVec, ListIndex, LotIndex, ModelClassIndex, ModelIndex, TallyIndex,
+    UnitIndex,
 };
 
 /// Orders that are tried in one way of laying out, at most: each puts pods earlier that found no place before.
@@ -38,6 +40,7 @@ pub(super) fn lay_out_plans<'p>(problem: &'p Problem, see: &mut dyn FnMut(&Draft
     let priorities = priorities(problem);
     for deal in [Deal::Packed, Deal::Even, Deal::Apart] {
         let (units, choosy) = units::of(problem, deal);
+        let units: IndexVec<UnitIndex, Unit> = units.into();
         for size in [PodSize::Sum, PodSize::Most] {
             for narrow in [true, false] {
                 for menu in &menus {
@@ -48,7 +51,7 @@ pub(super) fn lay_out_plans<'p>(problem: &'p Problem, see: &mut dyn FnMut(&Draft
                             spin: 0,
                             among: None,
                         };
-                        let keys: Vec<LotOrder> = units
+                        let keys: IndexVec<UnitIndex, LotOrder> = units
                             .iter()
                             .map(|unit| key(problem, &priorities, unit, (size, narrow)))
                             .collect();
@@ -105,7 +108,7 @@ pub(super) fn menus(problem: &Problem) -> Vec<ModelSet> {
 /// The sum and the most of some amounts, in parts of the largest machine.
 fn sizes(problem: &Problem, amounts: &[i64]) -> (i128, i128) {
     let (mut sum, mut most) = (0, 0);
-    for (resource, amount) in amounts.iter().enumerate() {
+    for (resource, amount) in problem.resources().zip(amounts) {
         let largest = problem.models.iter().map(|model| model.free[resource]);
         let largest = i128::from(largest.max().unwrap_or(0).max(1));
         // Pods and disk are asked by the way.
@@ -119,15 +122,15 @@ fn sizes(problem: &Problem, amounts: &[i64]) -> (i128, i128) {
 /// Lays out plans in one way, pods first that found no place before. Returns whether it is enough.
 fn rounds<'p>(
     problem: &'p Problem,
-    (units, keys): (&[Unit], &[LotOrder]),
+    (units, keys): (&IndexVec<UnitIndex, Unit>, &IndexVec<UnitIndex, LotOrder>),
     way: Way<'_>,
     see: &mut dyn FnMut(&Draft<'p>) -> bool,
 ) -> bool {
-    let mut urgent = vec![0usize; units.len()];
+    let mut urgent: IndexVec<UnitIndex, usize> = units.with_each(0);
     let turns = problem.lots.iter().any(|lot| lot.zoned) && problem.classes.len() > 1;
-    let mut before: Vec<usize> = Vec::new();
+    let mut before: Vec<UnitIndex> = Vec::new();
     for spin in 0..ROUNDS {
-        let mut order: Vec<usize> = (0..units.len()).collect();
+        let mut order: Vec<UnitIndex> = units.indexes().collect();
         order.sort_by_key(|unit| {
             let (priority, breadth, size) = keys[*unit];
             (priority, Reverse(urgent[*unit]), breadth, size, *unit)
@@ -158,13 +161,18 @@ fn rounds<'p>(
 }
 
 /// The units that a unit follows come before it.
-fn hurry(problem: &Problem, units: &[Unit], unit: usize, urgent: &mut [usize]) {
+fn hurry(
+    problem: &Problem,
+    units: &IndexVec<UnitIndex, Unit>,
+    unit: UnitIndex,
+    urgent: &mut IndexVec<UnitIndex, usize>,
+) {
     let wanted = units[unit]
         .parts
         .iter()
         .flat_map(|(lot, _)| &problem.lots[*lot].asks.wanted);
     let wanted: Vec<TallyIndex> = wanted.copied().collect();
-    for (other, of) in units.iter().enumerate() {
+    for (other, of) in units.indexed() {
         let feeds = of.parts.iter().any(|(lot, _)| {
             let feeds = &problem.lots[*lot].asks.feeds;
             feeds.iter().any(|counter| wanted.contains(counter))
@@ -228,14 +236,14 @@ pub(super) fn size(problem: &Problem, unit: &Unit) -> i128 {
 
 /// What a unit asks, by resource.
 pub(super) fn amounts(problem: &Problem, unit: &Unit) -> ResourceAmounts {
-    let mut sum = Load::empty(problem).sum;
+    let mut sums = Load::empty(problem).sum;
     for (lot, count) in &unit.parts {
         let times = i64::try_from(*count).unwrap_or(i64::MAX);
-        for (sum, asked) in sum.iter_mut().zip(&problem.lots[*lot].asked) {
+        for (sum, asked) in sums.iter_mut().zip(&problem.lots[*lot].asked) {
             *sum = sum.saturating_add(asked.saturating_mul(times));
         }
     }
-    sum
+    sums
 }
 
 /// Places a unit as often as it is there. Returns how many found no place.
@@ -377,8 +385,8 @@ pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
     let mut found: Vec<(SpotOrder, Spot)> = Vec::with_capacity(places.min(64));
     if way.among.is_none() {
         for at in problem.fixed.indexes() {
-            let mut lots = wanted.lots.iter();
-            if lots.all(|lot| problem.fixed[at].may[*lot]) {
+            let mut all = wanted.lots.iter();
+            if all.all(|lot| problem.fixed[at].may[*lot]) {
                 let spot = Spot {
                     to: Some(To::Fixed(at)),
                     class: None,
@@ -491,5 +499,5 @@ fn on_new(draft: &Draft<'_>, wanted: &SpotQuery<'_>, found: &mut Vec<(SpotOrder,
 
 fn fits(sum: &[i64], asked: &[i64], free: &[i64]) -> bool {
     let mut both = sum.iter().zip(asked).zip(free);
-    both.all(|((sum, asked), free)| *asked == 0 || sum.saturating_add(*asked) <= *free)
+    both.all(|((taken, more), all)| *more == 0 || taken.saturating_add(*more) <= *all)
 }

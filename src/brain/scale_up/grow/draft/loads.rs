@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use super::Problem;
 use super::rates::PRICE_UNIT;
 use super::whole::{Filler, PodWorth};
-use crate::index::{FillChoiceIndex, LotIndex, ModelIndex};
+use crate::index::{AmountIndex, FillChoiceIndex, IndexVec, LotIndex, ModelIndex, PodSortIndex};
 
 /// Right-shift of worths: they are counted in parts that are this many bits coarser than the price unit's.
 const COARSER: u32 = 40;
@@ -22,6 +22,9 @@ const RATED: usize = 2;
 
 /// A load: lots with how many pods of each, and which of the filler's choices it is for.
 pub(super) type ChosenLoad = (FillChoiceIndex, Vec<(LotIndex, usize)>);
+
+/// How many pods of each sort.
+type CountsBySort = IndexVec<PodSortIndex, usize>;
 
 /// Fixed-point denominator of the ratio of a pod's value to its worth.
 const PARTS: i64 = 1 << 10;
@@ -38,22 +41,22 @@ struct LoadSearch<'f, 'p> {
     problem: &'p Problem,
     filler: &'f Filler<'p>,
     /// Those that count most first.
-    sorts: Vec<PodSort<'f>>,
+    sorts: IndexVec<PodSortIndex, PodSort<'f>>,
     /// Steps that are left, and how many it takes to look at a load, begun or whole.
     steps: usize,
     each: usize,
     /// By how many pods of each sort are left: what there was to spare when they could not be shared.
-    failed: BTreeMap<Vec<usize>, i64>,
+    failed: BTreeMap<CountsBySort, i64>,
     plan: Vec<ChosenLoad>,
 }
 
 /// Pods that no load has taken yet, by sort (pods that ask the same), while the loads of one machine are put together.
 struct RestToShare<'r> {
-    counts: &'r [usize],
+    counts: &'r CountsBySort,
     /// What its pods and those of later sorts ask.
-    asked: Vec<[i64; RATED]>,
+    asked: IndexVec<PodSortIndex, [i64; RATED]>,
     /// What pods of this and of later sorts count at most, for [`PARTS`] of what they are worth at the rates.
-    dearest: Vec<i64>,
+    dearest: IndexVec<PodSortIndex, i64>,
     spare: i64,
 }
 
@@ -62,15 +65,14 @@ struct BegunLoad {
     /// Which of the filler's choices it is for, and the model that stands for that.
     choice: FillChoiceIndex,
     model: ModelIndex,
-    free: Vec<i64>,
-    /// By sort.
-    counts: Vec<usize>,
+    free: IndexVec<AmountIndex, i64>,
+    counts: CountsBySort,
     /// What the machine costs beyond what its pods count.
     over: i64,
 }
 
 /// A whole load: what its machine costs beyond what its pods count, the choice, and pods by sort.
-type WholeLoad = (i64, FillChoiceIndex, Vec<usize>);
+type WholeLoad = (i64, FillChoiceIndex, CountsBySort);
 
 /// A question to [`find`]: which pods to share among machines, and below which price.
 pub(super) struct ShareQuestion<'f, 'p> {
@@ -102,6 +104,7 @@ pub(super) fn find(
     let mut sorts: Vec<(PodSort<'_>, usize)> = sorts.collect();
     sorts.sort_by_key(|(sort, _)| (Reverse(sort.worth), sort.lot));
     let (sorts, counts): (Vec<PodSort<'_>>, Vec<usize>) = sorts.into_iter().unzip();
+    let (sorts, counts) = (IndexVec::from(sorts), CountsBySort::from(counts));
     let worths = sorts.iter().zip(&counts);
     let all = worths.map(|(sort, count)| sort.worth.saturating_mul(signed(*count)));
     let all = all.fold(0_i64, i64::saturating_add);
@@ -123,8 +126,8 @@ pub(super) fn find(
 
 impl LoadSearch<'_, '_> {
     /// Shares what is left, with so much to spare.
-    fn place(&mut self, counts: &[usize], spare: i64) -> bool {
-        let Some(first) = counts.iter().position(|count| *count > 0) else {
+    fn place(&mut self, counts: &CountsBySort, spare: i64) -> bool {
+        let Some((first, _)) = counts.indexed().find(|(_, count)| **count > 0) else {
             return spare >= 0;
         };
         let failed = self.failed.get(counts);
@@ -144,7 +147,7 @@ impl LoadSearch<'_, '_> {
                 choice,
                 model: *model,
                 free: of.free.clone(),
-                counts: vec![0; counts.len()],
+                counts: counts.with_each(0),
                 over: price(i128::from(of.price)),
             };
             self.load(&rest, (first, first), &mut begun, &mut loads);
@@ -152,7 +155,7 @@ impl LoadSearch<'_, '_> {
         loads.sort();
         for (over, choice, pods) in loads {
             let left = counts.iter().zip(&pods).map(|(all, some)| all - some);
-            let left: Vec<usize> = left.collect();
+            let left: CountsBySort = left.collect();
             let lots = self
                 .sorts
                 .iter()
@@ -168,16 +171,16 @@ impl LoadSearch<'_, '_> {
                 return false;
             }
         }
-        let failed = self.failed.entry(counts.to_vec()).or_insert(spare);
-        *failed = spare.max(*failed);
+        let most = self.failed.entry(counts.clone()).or_insert(spare);
+        *most = spare.max(*most);
         false
     }
 
     /// By sort: what its pods and those of later sorts count at most, for [`PARTS`] of what they are worth at the rates.
-    fn dearest(&self, counts: &[usize]) -> Vec<i64> {
-        let mut dearest = vec![0_i64; counts.len() + 1];
-        for at in (0..counts.len()).rev() {
-            dearest[at] = dearest[at + 1];
+    fn dearest(&self, counts: &CountsBySort) -> IndexVec<PodSortIndex, i64> {
+        let mut dearest: IndexVec<PodSortIndex, i64> = vec![0; counts.len() + 1].into();
+        for at in counts.indexes().rev() {
+            dearest[at] = dearest[PodSortIndex(at.0 + 1)];
             if counts[at] > 0 {
                 let PodSort { pod, worth, .. } = &self.sorts[at];
                 let more = worth.saturating_mul(PARTS) / coarsen(pod.worth).max(1);
@@ -188,10 +191,11 @@ impl LoadSearch<'_, '_> {
     }
 
     /// By sort: what its pods and those of later sorts ask.
-    fn asked(&self, counts: &[usize]) -> Vec<[i64; RATED]> {
-        let mut asked = vec![[0_i64; RATED]; counts.len() + 1];
-        for at in (0..counts.len()).rev() {
-            asked[at] = asked[at + 1];
+    fn asked(&self, counts: &CountsBySort) -> IndexVec<PodSortIndex, [i64; RATED]> {
+        let none = vec![[0_i64; RATED]; counts.len() + 1];
+        let mut asked: IndexVec<PodSortIndex, [i64; RATED]> = none.into();
+        for at in counts.indexes().rev() {
+            asked[at] = asked[PodSortIndex(at.0 + 1)];
             let lot = &self.problem.lots[self.sorts[at].lot];
             for (sum, amount) in asked[at].iter_mut().zip(&lot.asked) {
                 *sum = sum.saturating_add(amount.saturating_mul(signed(counts[at])));
@@ -204,19 +208,19 @@ impl LoadSearch<'_, '_> {
     fn load(
         &mut self,
         rest: &RestToShare<'_>,
-        (first, at): (usize, usize),
+        (first, from): (PodSortIndex, PodSortIndex),
         begun: &mut BegunLoad,
         loads: &mut Vec<WholeLoad>,
     ) {
-        let most = self.most(&begun.free, (&rest.asked[at], rest.dearest[at]));
+        let most = self.most(&begun.free, (&rest.asked[from], rest.dearest[from]));
         if self.steps == 0 || begun.over.saturating_sub(most) > rest.spare {
             return;
         }
         self.steps = self.steps.saturating_sub(self.each);
-        let fits = |at: &usize| self.fit(*at, rest.counts[*at], begun) > 0;
-        let next = (at..self.sorts.len()).find(fits);
-        let Some(at) = next.filter(|next| at > first || *next == first) else {
-            let whole = at > first && begun.over <= rest.spare && !self.takes_more(rest, begun);
+        let fits = |at: &PodSortIndex| self.fit(*at, rest.counts[*at], begun) > 0;
+        let next = self.sorts.indexes_from(from).find(fits);
+        let Some(at) = next.filter(|next| from > first || *next == first) else {
+            let whole = from > first && begun.over <= rest.spare && !self.takes_more(rest, begun);
             if whole && self.is_cheapest(begun) {
                 loads.push((begun.over, begun.choice, begun.counts.clone()));
             }
@@ -230,7 +234,7 @@ impl LoadSearch<'_, '_> {
             pod.take(&mut begun.free, count, -1);
             begun.over = over.saturating_sub(worth);
             begun.counts[at] = count;
-            self.load(rest, (first, at + 1), begun, loads);
+            self.load(rest, (first, PodSortIndex(at.0 + 1)), begun, loads);
             pod.take(&mut begun.free, count, 1);
             begun.over = over;
             begun.counts[at] = 0;
@@ -241,7 +245,7 @@ impl LoadSearch<'_, '_> {
     fn most(&self, free: &[i64], (asked, dearest): (&[i64; RATED], i64)) -> i64 {
         let both = free.iter().zip(asked).zip(self.filler.rates.first());
         let worths =
-            both.map(|((free, asked), rate)| rate.saturating_mul(i128::from(*free.min(asked))));
+            both.map(|((room, all), rate)| rate.saturating_mul(i128::from(*room.min(all))));
         let worth = worths.fold(0_i128, i128::saturating_add);
         // One part more, as worths are rounded down.
         let worth = coarsen(worth).saturating_add(1);
@@ -249,7 +253,7 @@ impl LoadSearch<'_, '_> {
     }
 
     /// How many pods of a sort a load could take.
-    fn fit(&self, at: usize, left: usize, begun: &BegunLoad) -> usize {
+    fn fit(&self, at: PodSortIndex, left: usize, begun: &BegunLoad) -> usize {
         let PodSort { lot, pod, .. } = &self.sorts[at];
         let of = &self.problem.lots[*lot];
         if left == 0 || !of.may.has(begun.model) {
@@ -265,7 +269,7 @@ impl LoadSearch<'_, '_> {
 
     /// Whether a pod that is left has room beside the load: then a plan with that pod there is as good.
     fn takes_more(&self, rest: &RestToShare<'_>, begun: &BegunLoad) -> bool {
-        (0..self.sorts.len()).any(|at| {
+        self.sorts.indexes().any(|at| {
             let there = begun.counts[at];
             let more = rest.counts[at] > there && !(self.sorts[at].pod.alone && there > 0);
             more && self.fit(at, rest.counts[at] - there, begun) > 0
@@ -284,7 +288,7 @@ impl LoadSearch<'_, '_> {
         let mut choices = self.filler.choices.indexed();
         !choices.any(|(choice, (model, _))| {
             let of = &self.problem.models[*model];
-            let holds = |(used, free): (&i64, &i64)| *used == 0 || used <= free;
+            let holds = |(amount, free): (&i64, &i64)| *amount == 0 || amount <= free;
             let mut lots = self.sorts.iter().zip(&begun.counts);
             (of.price, choice) < (mine.price, begun.choice)
                 && used.iter().zip(&of.free).all(holds)

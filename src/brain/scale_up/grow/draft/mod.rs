@@ -9,6 +9,7 @@
 //!
 //! Nothing here knows the world. The caller tries the answer there before anything comes of it.
 
+mod amounts;
 mod bind;
 mod cheapen;
 mod domains;
@@ -39,9 +40,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 pub(super) use model_set::ModelSet;
 
 use crate::index::{
-    ChoiceIndex, DraftMachineIndex, FixedIndex, HostIndex, IndexVec, KeyId, LotIndex, MadeIndex,
-    ModelClassIndex, ModelIndex, OfferIndex, PoolIndex, PoolRegionIndex, SiteIndex, TallyIndex,
-    TierIndex,
+    AmountIndex, ChoiceIndex, DraftMachineIndex, FixedIndex, HostIndex, IndexVec, KeyId, LotIndex,
+    MadeIndex, ModelClassIndex, ModelIndex, OfferIndex, PoolIndex, PoolRegionIndex, SiteIndex,
+    TallyIndex, TierIndex, indexes_in,
 };
 use crate::scale_up::hosts::{HostCapacity, HostDemand};
 use crate::scale_up::limits::Allowance;
@@ -59,11 +60,15 @@ const LOOKS_EACH: u64 = 400;
 /// Plans of which the best is made cheaper, where none is better than the one there is.
 const TRIES: usize = 8;
 
+/// The places of CPU and memory among the amounts that pods ask.
+const CPU: AmountIndex = AmountIndex(0);
+const MEMORY: AmountIndex = AmountIndex(1);
+
 /// Pods of one group.
 #[derive(Debug, Hash)]
 pub(super) struct Lot {
     /// What one asks, by resource: CPU, memory, disk, pods, others; never negative.
-    pub(super) asked: Vec<i64>,
+    pub(super) asked: IndexVec<AmountIndex, i64>,
     pub(super) count: usize,
     /// How many of its pods may be left without a place: no pod loses its place to another of the same priority.
     pub(super) spare: usize,
@@ -97,7 +102,7 @@ pub(super) struct Model {
     pub(super) price: i64,
     /// How much it has that these pods do not request: extended resources, taints, labels.
     pub(super) scarce: u32,
-    pub(super) free: Vec<i64>,
+    pub(super) free: IndexVec<AmountIndex, i64>,
     /// What it takes of limits.
     pub(super) cpu_milli: i64,
     pub(super) memory: i64,
@@ -126,7 +131,7 @@ pub(super) struct ModelClass {
 /// A place that stays as it is: a node, or a machine that is planned for something else.
 #[derive(Debug, Hash)]
 pub(super) struct FixedPlace {
-    pub(super) free: Vec<i64>,
+    pub(super) free: IndexVec<AmountIndex, i64>,
     pub(super) tier: TierIndex,
     /// By lot.
     pub(super) may: IndexVec<LotIndex, bool>,
@@ -236,6 +241,16 @@ impl Problem {
         self.looks.set(most.min(each));
     }
 
+    /// The number of resources in every list of amounts.
+    fn count_resources(&self) -> usize {
+        self.lots.first().map_or(0, |lot| lot.asked.len())
+    }
+
+    /// The resources in every list of amounts.
+    fn resources(&self) -> impl Iterator<Item = AmountIndex> + use<> {
+        indexes_in(AmountIndex(0)..AmountIndex(self.count_resources()))
+    }
+
     fn pods(&self) -> u64 {
         self.lots.iter().map(|lot| lot.count as u64).sum()
     }
@@ -256,10 +271,10 @@ pub(super) fn solve<'p>(problem: &'p Problem) -> Option<BetterPlan> {
     let floor = least.floor();
     let mut best: Option<Draft<'p>> = None;
     let mut rank = problem.rank;
-    let done = |rank: &Rank| {
-        (rank.lost, rank.uneven, rank.lighter) == (0, 0, 0)
-            && rank.price <= floor.0
-            && rank.machines <= floor.1
+    let done = |of: &Rank| {
+        (of.lost, of.uneven, of.lighter) == (0, 0, 0)
+            && of.price <= floor.0
+            && of.machines <= floor.1
     };
     if done(&rank) && rank.scarce == 0 {
         return None;
@@ -293,28 +308,29 @@ pub(super) fn solve<'p>(problem: &'p Problem) -> Option<BetterPlan> {
         best = Some(found);
     }
     // A plan that is made cheaper anyway may begin as the one there is, laid out once more.
-    let seen = best.is_some();
-    let mut draft = best.or_else(|| first(problem));
-    if let Some(draft) = &mut draft {
+    let is_better = best.is_some();
+    let mut plan = best.or_else(|| first(problem));
+    if let Some(draft) = &mut plan {
         let filler = whole::Filler::new(problem, &least);
         cheapen::improve(draft, &filler);
         place_waiting(draft, &filler);
         cheapen_tied(draft, &filler, floor.0);
     }
-    let known = draft.as_ref().map_or(rank, |draft| draft.rank().min(rank));
+    let known = plan.as_ref().map_or(rank, |draft| draft.rank().min(rank));
     if is_worth_more(&known, floor.0)
         && let Some(found) = exact::search_longer(problem, &least, known)
     {
-        draft = Some(found);
+        plan = Some(found);
     }
-    let mut best = draft.filter(|draft| seen || (draft.rank() < problem.rank && draft.is_fair()));
+    let mut better =
+        plan.filter(|draft| is_better || (draft.rank() < problem.rank && draft.is_fair()));
     if let Some(queue) = &problem.queue {
-        best = best.map(|draft| match draft.rank().lost {
+        better = better.map(|draft| match draft.rank().lost {
             0 => rehearse::settle(draft, queue),
             _ => draft,
         });
     }
-    best.map(|draft| draft.answer())
+    better.map(|draft| draft.answer())
 }
 
 /// Whether a plan leaves pods out, or costs so much more than the bound that more of a small question is searched through.

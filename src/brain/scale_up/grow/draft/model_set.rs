@@ -43,8 +43,8 @@ impl ModelSet {
 
     /// Keeps what is in another set too.
     pub(in crate::scale_up::grow) fn keep(&mut self, other: &ModelSet) {
-        for (word, other) in self.0.iter_mut().zip(&other.0) {
-            *word &= other;
+        for (word, kept) in self.0.iter_mut().zip(&other.0) {
+            *word &= kept;
         }
     }
 

@@ -1,7 +1,8 @@
 //! Which pods of a plan can change places by themselves, as plain numbers. A pod with required affinity to others on its machine
 //! goes with them. Of pods that are spread over machines, as many as every machine has stay where they are.
 
-use super::state::{Draft, Load, ResourceAmounts};
+use super::amounts::ResourceAmounts;
+use super::state::{Draft, Load};
 use super::units::{self, Deal};
 use super::{ModelSet, Placement, Problem, To, fill};
 use crate::index::{
@@ -98,7 +99,7 @@ impl Movables {
             }
         }
         let left = draft.left.iter().zip(unplaceable);
-        let left = left.map(|(left, unplaceable)| if *unplaceable { 0 } else { *left });
+        let left = left.map(|(left, waits)| if *waits { 0 } else { *left });
         let (waiting, _) = units::waiting(problem, left.collect(), Deal::Apart);
         for unit in waiting {
             for _ in 0..unit.times {
@@ -106,8 +107,8 @@ impl Movables {
                     Some(with) => join(problem, &mut all[with], &unit.parts),
                     None => {
                         let mut one = movable(problem, unit.parts.clone(), None);
-                        let mut lots = one.parts.iter().map(|(lot, _)| ties[*lot]);
-                        let wide = lots.any(|ties| ties.wide);
+                        let mut parts = one.parts.iter();
+                        let wide = parts.any(|(lot, _)| ties[*lot].wide);
                         one.classes = wide.then(|| classes(problem, &one));
                         all.push(one);
                     }
@@ -232,16 +233,16 @@ pub(super) fn is_local(problem: &Problem, counter: TallyIndex) -> bool {
 }
 
 fn ties(problem: &Problem, lot: LotIndex) -> Ties {
-    let (mut ties, mut alone, mut others) = (Ties::default(), false, false);
+    let (mut of_lot, mut alone, mut others) = (Ties::default(), false, false);
     let fed = &problem.lots[lot].asks.feeds;
     for (other, of) in problem.lots.indexed() {
         let own = other == lot;
-        let mut see = |counter: TallyIndex, of: &dyn Fn(&mut Ties)| {
+        let mut see = |counter: TallyIndex, tie: &dyn Fn(&mut Ties)| {
             if own || fed.contains(&counter) {
                 if is_local(problem, counter) {
-                    of(&mut ties);
+                    tie(&mut of_lot);
                 } else {
-                    ties.wide = true;
+                    of_lot.wide = true;
                 }
             }
         };
@@ -251,7 +252,8 @@ fn ties(problem: &Problem, lot: LotIndex) -> Ties {
         for even in &of.asks.spread {
             see(even.counter, &|ties| ties.counted = true);
             let mut lots = problem.lots.indexed();
-            let only = lots.all(|(fed, of)| (fed == lot) == of.asks.feeds.contains(&even.counter));
+            let only =
+                lots.all(|(one, its)| (one == lot) == its.asks.feeds.contains(&even.counter));
             let local = is_local(problem, even.counter);
             alone |= own && local && only;
             others |= !own && local && fed.contains(&even.counter);
@@ -264,8 +266,8 @@ fn ties(problem: &Problem, lot: LotIndex) -> Ties {
             see(*counter, &|_| {});
         }
     }
-    ties.even = alone && !others;
-    ties
+    of_lot.even = alone && !others;
+    of_lot
 }
 
 /// Pods on one machine, grouped by required affinity; those that others have it to come first.

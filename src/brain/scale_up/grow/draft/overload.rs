@@ -7,12 +7,13 @@
 
 use smallvec::SmallVec;
 
+use super::amounts::ResourceAmounts;
 use super::cheapen::Dice;
 use super::domains::{DomainRules, SharedRule};
 use super::movables::{Movable, Movables};
 use super::rebuild;
 use super::resize::{self, Wanted};
-use super::state::{Draft, Load, ResourceAmounts};
+use super::state::{Draft, Load};
 use super::{Problem, Rank};
 use crate::index::{
     DraftMachineIndex, IndexVec, LotIndex, ModelClassIndex, ModelIndex, MovableIndex,
@@ -47,7 +48,7 @@ pub(super) fn search<'p>(start: &Draft<'p>, best: Rank) -> Option<Draft<'p>> {
     let (mut vain, mut seen) = (0, false);
     for attempt in 0..STARTS {
         let mut dice = Dice::new(7 + attempt as u64);
-        let Some(start) = deal(&plan, (attempt, &unplaceable), &mut dice) else {
+        let Some(dealt) = deal(&plan, (attempt, &unplaceable), &mut dice) else {
             vain += 1;
             if vain > VAIN && !seen {
                 break;
@@ -55,14 +56,14 @@ pub(super) fn search<'p>(start: &Draft<'p>, best: Rank) -> Option<Draft<'p>> {
             continue;
         };
         seen = true;
-        let movables = Movables::of(&start, attempt, &unplaceable);
-        let Some(mut search) = Overload::new(&start, &movables, dice) else {
+        let movables = Movables::of(&dealt, attempt, &unplaceable);
+        let Some(mut search) = Overload::new(&dealt, &movables, dice) else {
             continue;
         };
         if !search.run() {
             continue;
         }
-        if let Some(found) = start.with_places(&movables.all, &search.places)
+        if let Some(found) = dealt.with_places(&movables.all, &search.places)
             && found.is_fair()
             && found.rank() < best
         {
@@ -176,10 +177,10 @@ impl<'m, 'p> Overload<'m, 'p> {
     /// Every unplaced pod is put on some machine. `None` where there is not room enough in all.
     fn new(start: &Draft<'p>, movables: &'m Movables, dice: Dice) -> Option<Overload<'m, 'p>> {
         let problem = start.problem;
-        let stays = movables.remainders(start);
-        let rules = DomainRules::of(start, movables, &stays);
-        let mut machines = Vec::with_capacity(stays.len());
-        for (machine, stays) in start.machines.iter().zip(stays) {
+        let remainders = movables.remainders(start);
+        let rules = DomainRules::of(start, movables, &remainders);
+        let mut machines = Vec::with_capacity(remainders.len());
+        for (machine, stays) in start.machines.iter().zip(remainders) {
             let (model, _) = machine.bound?;
             machines.push(SharingMachine {
                 model,
@@ -221,16 +222,16 @@ impl<'m, 'p> Overload<'m, 'p> {
             let at = able.get(search.dice.below(able.len()))?;
             search.put(*at, of);
         }
-        let machines = search.machines.iter();
-        let over = machines.map(|machine| excess(machine, &machine.sum));
+        let over = search.machines.iter();
+        let over = over.map(|machine| excess(machine, &machine.sum));
         search.excess = over.sum::<i64>() + search.rules.all_broken() * BROKEN;
         Some(search)
     }
 
     /// Whether all machines together have what all pods ask.
     fn has_room(&self) -> bool {
-        let resources = self.problem.lots.first().map_or(0, |lot| lot.asked.len());
-        (0..resources).all(|resource| {
+        let mut resources = self.problem.resources();
+        resources.all(|resource| {
             let machines = self.machines.iter();
             let room = machines.map(|of| i128::from(of.size[resource].max(0) - of.sum[resource]));
             let all = self.movables.all.iter();
@@ -278,8 +279,8 @@ impl<'m, 'p> Overload<'m, 'p> {
             self.machines[first].sum.clone(),
             self.machines[second].sum.clone(),
         ];
-        let excess_of = |sums: &[ResourceAmounts; 2]| {
-            excess(&self.machines[first], &sums[0]) + excess(&self.machines[second], &sums[1])
+        let excess_of = |loads: &[ResourceAmounts; 2]| {
+            excess(&self.machines[first], &loads[0]) + excess(&self.machines[second], &loads[1])
         };
         let classes = [self.machines[first].class, self.machines[second].class];
         let shared = self.rules.shared(self.problem, &sharing.of, classes);
@@ -296,11 +297,12 @@ impl<'m, 'p> Overload<'m, 'p> {
             let at = step.trailing_zeros() as usize;
             let leaves_second = on_second >> at & 1 == 1;
             on_second ^= 1 << at;
-            let asked = &self.movables.all[sharing.of[at]].asked;
-            for (resource, asked) in asked.iter().enumerate() {
+            let moved = &self.movables.all[sharing.of[at]];
+            let [of_first, of_second] = &mut sums;
+            for ((one, other), asked) in of_first.iter_mut().zip(of_second).zip(&moved.asked) {
                 let asked = if leaves_second { -*asked } else { *asked };
-                sums[0][resource] = sums[0][resource].saturating_sub(asked);
-                sums[1][resource] = sums[1][resource].saturating_add(asked);
+                *one = one.saturating_sub(asked);
+                *other = other.saturating_add(asked);
             }
             let mut after = excess_of(&sums);
             if after > best || !sharing.is_fair(on_second) {
@@ -342,11 +344,11 @@ impl<'m, 'p> Overload<'m, 'p> {
         }
         of.truncate(count);
         let bits = |has: &dyn Fn(MovableIndex) -> bool| {
-            let those = of.iter().enumerate().filter(|(_, of)| has(**of));
+            let those = of.iter().enumerate().filter(|(_, one)| has(**one));
             those.fold(0_u32, |bits, (at, _)| bits | 1 << at)
         };
         Sharing {
-            on_second: bits(&|of| self.places[of] == second),
+            on_second: bits(&|other| self.places[other] == second),
             not_first: bits(&|other| !self.takes(first, other, &of)),
             not_second: bits(&|other| !self.takes(second, other, &of)),
             apart: of
@@ -360,12 +362,12 @@ impl<'m, 'p> Overload<'m, 'p> {
     /// Whether two movables may not be on one machine.
     fn are_apart(&self, one: MovableIndex, other: MovableIndex) -> bool {
         let all = &self.movables.all;
-        let bars = |one: &Movable, other: &Movable| {
-            let mut lots = one
+        let bars = |bar: &Movable, barred: &Movable| {
+            let mut lots = bar
                 .parts
                 .iter()
                 .flat_map(|(lot, _)| &self.movables.apart[*lot]);
-            lots.any(|lot| has_lot(other, *lot))
+            lots.any(|lot| has_lot(barred, *lot))
         };
         one != other && (bars(&all[one], &all[other]) || bars(&all[other], &all[one]))
     }

@@ -37,7 +37,7 @@ fn place_part(draft: &mut Draft<'_>, unit: &Unit, way: Way<'_>) -> bool {
         let mark = draft.mark();
         let gain = put_some(draft, unit, spot, way.menu);
         draft.rollback(mark);
-        if gain > best.as_ref().map_or(0, |(gain, _)| *gain) {
+        if gain > best.as_ref().map_or(0, |(most, _)| *most) {
             best = Some((gain, spot));
         }
     }

@@ -1,21 +1,19 @@
 //! What pods are worth at rates under which no machine that could be made holds more than its price: so a
 //! search knows what pods that are not placed yet will cost at least.
 
-use super::{Model, Problem};
+use super::{CPU, MEMORY, Model, Problem};
+use crate::index::{AmountIndex, IndexVec};
 
 /// Parts of one unit of price: fine enough for a byte of memory.
 pub(super) const PRICE_UNIT: i128 = 1 << 60;
 /// Rounds of the search for the best rates of CPU and memory together: each leaves two thirds.
 const ROUNDS: usize = 200;
-/// The places of CPU and memory among the amounts.
-const CPU: usize = 0;
-const MEMORY: usize = 1;
 
 /// A price of resources.
 #[derive(Debug)]
 struct Rate {
     /// By resource, in parts of [`PRICE_UNIT`].
-    of: Vec<i128>,
+    of: IndexVec<AmountIndex, i128>,
     /// The most that any model is worth at these rates.
     most: i128,
 }
@@ -68,7 +66,7 @@ impl Rates {
 
     /// The first rates, by resource.
     pub(super) fn first(&self) -> &[i128] {
-        self.all.first().map_or(&[], |rate| &rate.of)
+        self.all.first().map_or(&[], |rate| &*rate.of)
     }
 
     /// What all prices are multiples of.
@@ -110,7 +108,7 @@ impl Rates {
     ) -> (i128, usize) {
         let paid: i128 = machines.iter().map(|(price, _)| price).sum();
         let (mut least, mut fewest) = (paid, machines.len());
-        for (rate, rest) in self.all.iter().zip(rest) {
+        for (rate, waiting) in self.all.iter().zip(rest) {
             let loads = machines
                 .iter()
                 .map(|(price, sum)| (*price, rate.worth(sum)));
@@ -126,14 +124,14 @@ impl Rates {
                     .max(0)
             });
             let room = room.fold(free, i128::saturating_add);
-            let more = rest.saturating_sub(room).max(0);
+            let more = waiting.saturating_sub(room).max(0);
             least = least.max(paid.saturating_add(up(more, PRICE_UNIT)));
             if rate.most > 0 {
-                let room = loads.iter().map(|(_, worth)| (rate.most - worth).max(0));
-                let room = room.fold(free, i128::saturating_add);
-                let more = up(rest.saturating_sub(room).max(0), rate.most);
-                let more = usize::try_from(more).unwrap_or(usize::MAX);
-                fewest = fewest.max(machines.len().saturating_add(more));
+                let spare = loads.iter().map(|(_, worth)| (rate.most - worth).max(0));
+                let spare = spare.fold(free, i128::saturating_add);
+                let made = up(waiting.saturating_sub(spare).max(0), rate.most);
+                let made = usize::try_from(made).unwrap_or(usize::MAX);
+                fewest = fewest.max(machines.len().saturating_add(made));
             }
         }
         (round_up(least, self.grain), fewest)
@@ -149,23 +147,25 @@ fn find_rates(problem: &Problem) -> Vec<Rate> {
     let Some(first) = problem.lots.first() else {
         return Vec::new();
     };
-    let asked: Vec<i128> = (0..first.asked.len())
+    let asked: IndexVec<AmountIndex, i128> = first
+        .asked
+        .indexes()
         .map(|resource| {
             let lots = problem.lots.iter();
             let all = lots.map(|lot| i128::from(lot.asked[resource]) * count(lot.count));
             all.fold(0, i128::saturating_add)
         })
         .collect();
-    let mut rates: Vec<Vec<i128>> = Vec::new();
-    let single = |resource: usize, rate: i128| {
-        let mut rates = vec![0; asked.len()];
-        rates[resource] = rate;
-        rates
+    let mut rates: Vec<IndexVec<AmountIndex, i128>> = Vec::new();
+    let single = |resource: AmountIndex, rate: i128| {
+        let mut of = asked.with_each(0);
+        of[resource] = rate;
+        of
     };
     if asked[CPU] > 0 && asked[MEMORY] > 0 {
         rates.push(together(&problem.models, &asked));
     }
-    for resource in (0..asked.len()).filter(|resource| asked[*resource] > 0) {
+    for resource in asked.indexes().filter(|resource| asked[*resource] > 0) {
         rates.push(single(resource, highest(&problem.models, resource, |_| 0)));
     }
     let whole = rates.into_iter().map(|of| {
@@ -182,7 +182,7 @@ fn find_rates(problem: &Problem) -> Vec<Rate> {
 
 /// The highest rate of a resource under which no model is worth more than its price, where `paid` is what
 /// the rest of it is worth.
-fn highest(models: &[Model], resource: usize, paid: impl Fn(&Model) -> i128) -> i128 {
+fn highest(models: &[Model], resource: AmountIndex, paid: impl Fn(&Model) -> i128) -> i128 {
     let rates = models.iter().filter(|model| model.free[resource] > 0);
     let rates = rates.map(|model| {
         let left = i128::from(model.price).saturating_mul(PRICE_UNIT) - paid(model);
@@ -193,7 +193,7 @@ fn highest(models: &[Model], resource: usize, paid: impl Fn(&Model) -> i128) -> 
 
 /// The rates of CPU and memory at which all pods together are worth most. What they are worth is concave
 /// in the rate of CPU, that of memory being the highest beside it.
-fn together(models: &[Model], asked: &[i128]) -> Vec<i128> {
+fn together(models: &[Model], asked: &IndexVec<AmountIndex, i128>) -> IndexVec<AmountIndex, i128> {
     let memory = |cpu: i128| {
         highest(models, MEMORY, |model| {
             cpu.saturating_mul(i128::from(model.free[CPU].max(0)))
@@ -215,7 +215,7 @@ fn together(models: &[Model], asked: &[i128]) -> Vec<i128> {
             high -= third;
         }
     }
-    let mut rates = vec![0; asked.len()];
+    let mut rates = asked.with_each(0);
     rates[CPU] = low;
     rates[MEMORY] = memory(low);
     rates

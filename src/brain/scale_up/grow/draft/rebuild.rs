@@ -39,7 +39,7 @@ pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft
     }
     let unplaceable = unplaceable(problem);
     let lots = problem.lots.iter().zip(&unplaceable);
-    let floor = lots.filter(|(_, unplaceable)| **unplaceable);
+    let floor = lots.filter(|(_, waits)| **waits);
     let floor = floor
         .map(|(lot, _)| lot.loss.saturating_mul(lot.count as u128))
         .fold(0, u128::saturating_add);
@@ -105,15 +105,15 @@ pub(super) fn is_short(problem: &Problem) -> bool {
     let machines = |of: &Allowance| i128::from(of.machines);
     let all = problem.pools.iter().map(machines).sum::<i128>();
     let most = machines(&problem.total).min(all);
-    let resources = problem.lots.first().map_or(0, |lot| lot.asked.len());
+    let mut resources = problem.resources();
     let unplaceable = unplaceable(problem);
-    (0..resources).any(|resource| {
+    resources.any(|resource| {
         let largest = problem.models.iter().map(|model| model.free[resource]);
         let largest = i128::from(largest.max().unwrap_or(0).max(0));
         let fixed = problem.fixed.iter();
         let fixed = fixed.map(|fixed| i128::from(fixed.free[resource].max(0)));
         let lots = problem.lots.iter().zip(&unplaceable);
-        let lots = lots.filter(|(_, unplaceable)| !**unplaceable);
+        let lots = lots.filter(|(_, waits)| !**waits);
         let asked = lots.map(|(lot, _)| {
             let asked = i128::from(lot.asked[resource]);
             asked.saturating_mul(lot.count as i128)

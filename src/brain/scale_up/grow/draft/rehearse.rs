@@ -71,11 +71,11 @@ fn descend<'p>(
     (start, choices): (Vec<ModelIndex>, &[ModelIndex]),
     best: &mut Best<'p>,
 ) {
-    let Some(rehearsed) = rehearse(problem, queue, &start) else {
+    let Some(known) = rehearse(problem, queue, &start) else {
         return;
     };
-    let (mut set, mut cost) = (start, rehearsed.cost);
-    best.keep(rehearsed);
+    let (mut set, mut cost) = (start, known.cost);
+    best.keep(known);
     loop {
         let mut next: Option<(i128, Vec<ModelIndex>)> = None;
         for beside in beside(&set, choices) {

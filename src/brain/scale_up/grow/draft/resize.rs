@@ -4,10 +4,11 @@
 //! It computes with sums alone. Whether pods can be laid out on the machines is for others to find out.
 
 use super::Problem;
+use super::amounts::ResourceAmounts;
 use super::bind::Books;
 use super::cheapen::Dice;
-use super::state::{Draft, ResourceAmounts};
-use crate::index::{DraftMachineIndex, IndexVec, LotIndex, ModelIndex, SiteIndex};
+use super::state::Draft;
+use crate::index::{AmountIndex, DraftMachineIndex, IndexVec, LotIndex, ModelIndex, SiteIndex};
 
 /// Machines that a plan may have beyond those it began with.
 pub(super) const MORE: usize = 8;
@@ -143,25 +144,24 @@ impl<'p> Resize<'p> {
 
 /// By resource, in its unit: what pods ask for (`asked`), and how much of that the machines lack (`missing`; negative where they have more).
 struct Missing {
-    asked: Vec<i128>,
-    missing: Vec<i128>,
+    asked: IndexVec<AmountIndex, i128>,
+    missing: IndexVec<AmountIndex, i128>,
 }
 
 impl Missing {
     /// Nothing is made yet. Counted are the pods on planned machines and those without a place, but none that no machine could hold.
     fn of(draft: &Draft<'_>, unplaceable: &IndexVec<LotIndex, bool>) -> Missing {
         let problem = draft.problem;
-        let resources = problem.lots.first().map_or(0, |lot| lot.asked.len());
-        let mut asked = vec![0_i128; resources];
         let loads = draft.machines.iter().map(|machine| &machine.load);
         let placed: Vec<&ResourceAmounts> = loads.map(|load| &load.sum).collect();
-        for (resource, asked) in asked.iter_mut().enumerate() {
+        let asked = problem.resources().map(|resource| {
             let lots = problem.lots.iter().zip(&draft.left).zip(unplaceable);
-            let lots = lots.filter(|(_, unplaceable)| !**unplaceable);
+            let lots = lots.filter(|(_, waits)| !**waits);
             let left = lots.map(|((lot, left), _)| i128::from(lot.asked[resource]) * *left as i128);
             let placed = placed.iter().map(|sum| i128::from(sum[resource]));
-            *asked = left.chain(placed).sum();
-        }
+            left.chain(placed).sum()
+        });
+        let asked: IndexVec<AmountIndex, i128> = asked.collect();
         Missing {
             missing: asked.clone(),
             asked,

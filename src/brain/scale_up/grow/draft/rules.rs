@@ -104,9 +104,9 @@ impl Draft<'_> {
         let fresh = fresh.filter(|_| hosts);
         let fresh = fresh.map(|(_, machine)| machine.load.pods_of(self.problem, counter));
         let (mut count, mut least) = (0, None);
-        for pods in known.chain(fresh) {
+        for level in known.chain(fresh) {
             count += 1;
-            least = Some(least.map_or(pods, |least: i64| least.min(pods)));
+            least = Some(least.map_or(level, |least: i64| least.min(level)));
         }
         (count, least)
     }

@@ -1,18 +1,16 @@
 //! A plan while it is laid out: what each planned machine carries, what could still carry it, and what the
 //! counters of topology spread and affinity have counted. Whatever is done can be taken back.
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
+use super::amounts::ResourceAmounts;
 use super::bind::Books;
 use super::{BetterPlan, ModelSet, Placement, Problem, Rank, To};
 use crate::index::{
     DraftMachineIndex, FixedIndex, IndexVec, LotIndex, MadeIndex, ModelClassIndex, ModelIndex,
-    SiteIndex, TallyIndex,
+    SiteIndex, TallyIndex, UndoIndex,
 };
 use crate::simulation::company::topology::{DomainId, FRESH};
-
-/// Amounts by resource.
-pub(super) type ResourceAmounts = SmallVec<[i64; 6]>;
 
 /// Pods that share a place.
 #[derive(Clone, Debug, Default)]
@@ -74,10 +72,9 @@ pub(super) struct Spot {
 impl Load {
     /// Nothing, in as many resources as pods of a problem ask.
     pub(super) fn empty(problem: &Problem) -> Load {
-        let resources = problem.lots.first().map_or(0, |lot| lot.asked.len());
         Load {
             counts: SmallVec::new(),
-            sum: smallvec![0; resources],
+            sum: ResourceAmounts::none(problem.count_resources()),
         }
     }
 
@@ -102,7 +99,7 @@ impl Load {
         for (_, known) in self.counts.iter_mut().filter(|(of, _)| *of == lot) {
             *known = known.saturating_sub(count);
         }
-        self.counts.retain(|(_, count)| *count > 0);
+        self.counts.retain(|(_, known)| *known > 0);
         let times = i64::try_from(count).unwrap_or(i64::MAX);
         for (sum, asked) in self.sum.iter_mut().zip(&problem.lots[lot].asked) {
             *sum = sum.saturating_sub(asked.saturating_mul(times));
@@ -112,14 +109,14 @@ impl Load {
     /// Nothing of a resource fits everywhere, as kube-scheduler has it.
     pub(super) fn within(&self, free: &[i64]) -> bool {
         let mut both = self.sum.iter().zip(free);
-        both.all(|(sum, free)| *sum == 0 || sum <= free)
+        both.all(|(sum, most)| *sum == 0 || sum <= most)
     }
 
     /// How many more pods that ask this fit.
     pub(super) fn room(&self, asked: &[i64], free: &[i64]) -> usize {
         let each = self.sum.iter().zip(asked).zip(free);
-        let each = each.filter(|((_, asked), _)| **asked > 0);
-        let room = each.map(|((sum, asked), free)| free.saturating_sub(*sum).max(0) / asked);
+        let each = each.filter(|((_, amount), _)| **amount > 0);
+        let room = each.map(|((sum, amount), most)| most.saturating_sub(*sum).max(0) / amount);
         usize::try_from(room.min().unwrap_or(i64::MAX)).unwrap_or(usize::MAX)
     }
 
@@ -148,13 +145,13 @@ impl<'p> Draft<'p> {
         }
     }
 
-    pub(super) fn mark(&self) -> usize {
-        self.undo.len()
+    pub(super) fn mark(&self) -> UndoIndex {
+        UndoIndex(self.undo.len())
     }
 
     /// Takes back what was done since a mark.
-    pub(super) fn rollback(&mut self, mark: usize) {
-        while self.undo.len() > mark {
+    pub(super) fn rollback(&mut self, mark: UndoIndex) {
+        while self.mark() > mark {
             match self.undo.pop() {
                 Some(Undo::Fixed(at, load)) => self.fixed[at] = load,
                 Some(Undo::Machine(at, machine)) => {

@@ -55,7 +55,10 @@ impl Bonds {
             let all = problem.lots.indexed();
             let targets = all.filter(|(_, other)| other.asks.feeds.contains(counter));
             let targets: Vec<LotIndex> = targets.map(|(target, _)| target).collect();
-            let pods: usize = targets.iter().map(|lot| problem.lots[*lot].count).sum();
+            let pods: usize = targets
+                .iter()
+                .map(|target| problem.lots[*target].count)
+                .sum();
             if of.asks.wants_itself || pods == 1 {
                 for target in targets {
                     bonds.join(lot, target);
@@ -128,11 +131,11 @@ pub(super) fn waiting(
     if deal != Deal::Apart {
         dealt(problem, &bonds, deal, &mut left, &mut units);
     }
-    for lot in problem.lots.indexes() {
+    for root in problem.lots.indexes() {
         let members = problem
             .lots
             .indexes()
-            .filter(|other| bonds.root(*other) == lot);
+            .filter(|other| bonds.root(*other) == root);
         let mut members: Vec<LotIndex> = members.filter(|other| left[*other] > 0).collect();
         // A pod that follows placed pods comes to them by itself.
         let leads = |lot: &LotIndex| {

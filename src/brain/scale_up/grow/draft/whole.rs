@@ -3,7 +3,10 @@
 use super::rates::{PRICE_UNIT, Rates};
 use super::state::{Draft, Spot};
 use super::{ModelSet, Problem, To};
-use crate::index::{DraftMachineIndex, FillChoiceIndex, IndexVec, ListIndex, LotIndex, ModelIndex};
+use crate::index::{
+    AmountIndex, DraftMachineIndex, FillChoiceIndex, FillLotIndex, IndexVec, ListIndex, LotIndex,
+    ModelIndex, indexes_in,
+};
 
 /// Steps of the search for one filling, for each lot that there is.
 const STEPS: usize = 12_000;
@@ -31,8 +34,8 @@ pub(super) struct Filler<'p> {
 pub(super) struct PodWorth {
     /// The pod's worth at the rates, in parts of the price unit ([`Rates::worth_of`]).
     pub(super) worth: i128,
-    /// The resources that the pod asks for, by their position in [`super::Lot::asked`], with the amount of each.
-    asked: Vec<(usize, i64)>,
+    /// The resources that the pod asks for, with the amount of each.
+    asked: Vec<(AmountIndex, i64)>,
     /// Host ports keep it from pods of some lot.
     pub(super) picky: bool,
     /// No second pod of the lot may come to the same machine.
@@ -44,11 +47,12 @@ struct FillSearch<'f, 'p> {
     filler: &'f Filler<'p>,
     values: &'f Values,
     /// Lots with how many pods there are.
-    lots: &'f [(LotIndex, usize)],
-    /// By lot of `lots`: what it or a later one counts at most for a [`PART`] of what it is worth.
-    dearest: Vec<i128>,
-    counts: Vec<usize>,
-    best: (i128, Vec<usize>),
+    lots: &'f IndexVec<FillLotIndex, (LotIndex, usize)>,
+    /// What a lot or a later one counts at most for a [`PART`] of what it is worth.
+    dearest: IndexVec<FillLotIndex, i128>,
+    /// How many pods of each lot are on the machine.
+    counts: IndexVec<FillLotIndex, usize>,
+    best: (i128, IndexVec<FillLotIndex, usize>),
     steps: usize,
     enough: i128,
 }
@@ -121,7 +125,7 @@ type FillingsByChoice = IndexVec<FillChoiceIndex, Option<Filling>>;
 impl<'p> Filler<'p> {
     pub(super) fn new(problem: &'p Problem, rates: &'p Rates) -> Filler<'p> {
         let pods = problem.lots.indexed().map(|(index, lot)| {
-            let asked = lot.asked.iter().copied().enumerate();
+            let asked = lot.asked.indexed().map(|(of, asked)| (of, *asked));
             PodWorth {
                 worth: rates.worth_of(&lot.asked).saturating_add(1),
                 asked: asked.filter(|(_, asked)| *asked > 0).collect(),
@@ -183,13 +187,8 @@ impl<'p> Filler<'p> {
         until: usize,
     ) {
         let mut open = self.choices.with_each(true);
-        let empty =
-            |draft: &Draft<'_>, at: DraftMachineIndex| draft.machines[at].load.counts.is_empty();
-        let mut spare: Vec<DraftMachineIndex> = spare
-            .iter()
-            .copied()
-            .filter(|at| empty(draft, *at))
-            .collect();
+        let empty = |at: &DraftMachineIndex| draft.machines[*at].load.counts.is_empty();
+        let mut spare: Vec<DraftMachineIndex> = spare.iter().copied().filter(empty).collect();
         // What filled a machine best still does as long as all its pods are there.
         let mut known: FillingsByChoice = self.choices.with_each(None);
         loop {
@@ -248,11 +247,11 @@ impl<'p> Filler<'p> {
                 let free = &self.problem.models[*model].free;
                 known[index] = Some(self.filling((*model, free), lots, values));
             }
-            let price = |index: FillChoiceIndex| {
-                i128::from(self.problem.models[self.choices[index].0].price)
+            let price = |choice: FillChoiceIndex| {
+                i128::from(self.problem.models[self.choices[choice].0].price)
             };
-            let worth = |index: FillChoiceIndex| {
-                let filling = known[index].as_ref();
+            let worth = |choice: FillChoiceIndex| {
+                let filling = known[choice].as_ref();
                 filling.map_or(0, |(worth, _)| *worth >> 32)
             };
             let better = best.is_none_or(|other| {
@@ -302,7 +301,7 @@ impl<'p> Filler<'p> {
             }
             let whole = self.problem.models[model].free.iter();
             let free = whole.zip(&machine.load.sum).map(|(free, sum)| free - sum);
-            let free: Vec<i64> = free.collect();
+            let free: IndexVec<AmountIndex, i64> = free.collect();
             let (_, filling) = self.filling((model, &free), &lots, values);
             put(draft, &filling, Some(To::Machine(*at)), &all);
         }
@@ -311,21 +310,23 @@ impl<'p> Filler<'p> {
     /// What fills best what is free on a machine of a model.
     fn filling(
         &self,
-        (model, free): (ModelIndex, &[i64]),
+        (model, free): (ModelIndex, &IndexVec<AmountIndex, i64>),
         lots: &[(LotIndex, usize)],
         values: &Values,
     ) -> Filling {
         let usable = lots
             .iter()
             .filter(|(lot, _)| self.problem.lots[*lot].may.has(model));
-        let usable: Vec<(LotIndex, usize)> = usable.copied().collect();
+        let usable: IndexVec<FillLotIndex, (LotIndex, usize)> = usable.copied().collect();
         let whole = self.rates.worth_of(free);
-        let mut dearest: Vec<i128> = usable
+        let mut dearest: IndexVec<FillLotIndex, i128> = usable
             .iter()
             .map(|(lot, _)| values.of[*lot].saturating_mul(PART) / self.pods[*lot].worth.max(1) + 1)
             .collect();
-        for at in (1..dearest.len()).rev() {
-            dearest[at - 1] = dearest[at - 1].max(dearest[at]);
+        let mut later = i128::MIN;
+        for of_lot in dearest.iter_mut().rev() {
+            later = later.max(*of_lot);
+            *of_lot = later;
         }
         let top = dearest.first().copied().unwrap_or(PART);
         let enough = ((whole - whole / GOOD) / PART).saturating_mul(top);
@@ -334,12 +335,12 @@ impl<'p> Filler<'p> {
             values,
             lots: &usable,
             dearest,
-            counts: vec![0; usable.len()],
-            best: (0, Vec::new()),
+            counts: usable.with_each(0),
+            best: (0, IndexVec::default()),
             steps: (STEPS / usable.len().max(1)).clamp(30, 400),
             enough,
         };
-        search.go_on(0, &mut free.to_vec(), (0, whole));
+        search.go_on(FillLotIndex(0), &mut free.clone(), (0, whole));
         let (worth, counts) = search.best;
         let counts = usable.iter().zip(counts).filter(|(_, count)| *count > 0);
         (
@@ -351,12 +352,17 @@ impl<'p> Filler<'p> {
 
 impl FillSearch<'_, '_> {
     /// Goes on with the lots from `from` on: what is on the machine is worth `worth`, what is free `rest`.
-    fn go_on(&mut self, from: usize, free: &mut Vec<i64>, (worth, rest): (i128, i128)) {
+    fn go_on(
+        &mut self,
+        from: FillLotIndex,
+        free: &mut IndexVec<AmountIndex, i64>,
+        (worth, rest): (i128, i128),
+    ) {
         if worth > self.best.0 {
             self.best = (worth, self.counts.clone());
         }
         let filler = self.filler;
-        for at in from..self.lots.len() {
+        for at in self.lots.indexes_from(from) {
             let (lot, count) = self.lots[at];
             let pod = &filler.pods[lot];
             let most = pod.room(free).min(count);
@@ -382,7 +388,7 @@ impl FillSearch<'_, '_> {
                 let more = self.values.of[lot].saturating_mul(some as i128);
                 let less = pod.worth.saturating_mul(some as i128);
                 let after = (worth.saturating_add(more), rest.saturating_sub(less));
-                self.go_on(at + 1, free, after);
+                self.go_on(FillLotIndex(at.0 + 1), free, after);
                 pod.take(free, some, 1);
                 self.counts[at] = 0;
             }
@@ -390,15 +396,16 @@ impl FillSearch<'_, '_> {
     }
 
     /// Whether host ports of what is on the machine keep pods of a lot off it.
-    fn keeps_off(&self, at: usize) -> bool {
+    fn keeps_off(&self, at: FillLotIndex) -> bool {
         let apart = &self.filler.problem.lots[self.lots[at].0].apart;
-        (0..at).any(|other| self.counts[other] > 0 && apart[self.lots[other].0])
+        indexes_in(FillLotIndex(0)..at)
+            .any(|other| self.counts[other] > 0 && apart[self.lots[other].0])
     }
 }
 
 impl PodWorth {
     /// How many fit.
-    pub(super) fn room(&self, free: &[i64]) -> usize {
+    pub(super) fn room(&self, free: &IndexVec<AmountIndex, i64>) -> usize {
         // Most do not fit where most is taken: no division for them.
         if self.asked.iter().any(|(of, asked)| free[*of] < *asked) {
             return 0;
@@ -407,7 +414,7 @@ impl PodWorth {
         usize::try_from(room.min().unwrap_or(i64::MAX)).unwrap_or(usize::MAX)
     }
 
-    pub(super) fn take(&self, free: &mut [i64], count: usize, sign: i64) {
+    pub(super) fn take(&self, free: &mut IndexVec<AmountIndex, i64>, count: usize, sign: i64) {
         let times = i64::try_from(count).unwrap_or(i64::MAX).wrapping_mul(sign);
         for (of, asked) in &self.asked {
             free[*of] = free[*of].wrapping_add(asked.wrapping_mul(times));
