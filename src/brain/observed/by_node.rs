@@ -124,7 +124,7 @@ impl<'a> ByNode<'a> {
             alive[pod.kind] |= !pod.deleting;
         }
         let kinds = self.kinds.iter().copied().zip(alive);
-        kinds.filter(|(_, alive)| *alive).map(|(kind, _)| kind)
+        kinds.filter(|(_, lives)| *lives).map(|(kind, _)| kind)
     }
 }
 

@@ -348,7 +348,7 @@ fn know<'a>(
     doubled: &BTreeSet<&str>,
 ) -> MachineView<'a> {
     let mut pools = policy.pools.iter().enumerate();
-    let pool = pools.find(|(_, (name, _))| ***name == *seen.mark.pool);
+    let pool = pools.find(|(_, (pool_name, _))| ***pool_name == *seen.mark.pool);
     let mut machine = MachineView {
         name,
         seen,
@@ -435,20 +435,20 @@ fn untouchable(
     let lost = machine
         .region
         .and_then(|region| machine.seen.lost_mark(region));
-    if let Some(vm) = lost {
+    if let Some(unmarked) = lost {
         return Some(LeftAlone::LostMark {
             vmid: mark.vmid,
-            host: vm.host.clone(),
+            host: unmarked.host.clone(),
             line: mark.line().into(),
         });
     }
     if machine.seen.vm.is_none() && machine.step() >= Some(Step::Done) && unread(machine) {
         return Some(LeftAlone::Unreadable);
     }
-    let vm = machine.seen.vm.as_ref()?;
-    let lock = vm.lock.as_deref();
+    let state = machine.seen.vm.as_ref()?;
+    let lock = state.lock.as_deref();
     let remains = is_being_made(lock) || lock == Some("destroyed");
-    if !(vm.marked || machine.seen.intended && remains) {
+    if !(state.marked || machine.seen.intended && remains) {
         return Some(LeftAlone::NoMark);
     }
     let found = machine.seen.contradiction.as_ref()?;

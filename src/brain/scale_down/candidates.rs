@@ -483,7 +483,7 @@ fn find_mode(
     let utilization = measure_utilization(turn, machine, index, node)?;
     let usual = find_usual_mode(turn, machine, node, utilization);
     let pool = machine.pool_name();
-    let max = machine.pool.map_or(0, |pool| pool.max);
+    let max = machine.pool.map_or(0, |policy| policy.max);
     let have = nodes_per_pool.get(pool).copied().unwrap_or(0);
     let mode = match usual {
         _ if ready(node)

@@ -171,9 +171,9 @@ pub(crate) fn reschedule<'c, 'a>(
     }
     let loads = candidate.loads.iter().zip(pods).zip(laid.left);
     let unplaced = loads.filter(|(_, left)| *left > 0);
-    let unplaced = unplaced.map(|((load, pods), _)| Unplaced {
+    let unplaced = unplaced.map(|((load, rest), _)| Unplaced {
         load,
-        pods: pods.copied().collect(),
+        pods: rest.copied().collect(),
     });
     unplaced.collect()
 }

@@ -120,10 +120,10 @@ fn dismiss<'a>(
         GroupKind::Machine(_) => group.nodes.into_iter().map(RemovalGroup::alone).collect(),
         GroupKind::None | GroupKind::Pool(_) => vec![group],
     };
-    for group in groups {
-        match removals.admit(turn, &group) {
+    for part in groups {
+        match removals.admit(turn, &part) {
             Ok(reasons) => {
-                for (candidate, reason) in group.nodes.into_iter().zip(reasons) {
+                for (candidate, reason) in part.nodes.into_iter().zip(reasons) {
                     intents::goes(turn, candidate.name, &reason);
                     remove(turn, candidate, reason);
                 }

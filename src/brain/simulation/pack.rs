@@ -60,7 +60,7 @@ impl Bound {
 
     /// Whether one of the places might hold so much.
     fn may_hold(&self, asked: &Resources) -> bool {
-        let fits = |asked: i64, free: i64| asked <= 0 || asked <= free;
+        let fits = |amount: i64, free: i64| amount <= 0 || amount <= free;
         self.pods > 0
             && fits(asked.cpu_milli, self.cpu_milli)
             && fits(asked.memory, self.memory)
@@ -443,7 +443,7 @@ pub(crate) fn lay_with_undo(
         &mut undo,
         Newcomers::OneByOne,
     );
-    let left = count - placed.iter().map(|(_, count)| count).sum::<usize>();
+    let left = count - placed.iter().map(|(_, came)| came).sum::<usize>();
     let forced = preempt::force(world, shape, need, left, fit_index, &mut undo);
     placed.extend(forced.into_iter().map(|forced| (forced.node, 1)));
     placed

@@ -275,8 +275,8 @@ pub(crate) fn evacuated(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -
 /// Whether PVE, with quorum, shows the host of a machine offline.
 pub(crate) fn host_is_off(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> bool {
     let region = turn.view.snapshot.regions.get(&machine.seen.region);
-    let host = region.filter(|region| region.quorate);
-    let host = host.and_then(|region| region.hosts.get(&machine.seen.host));
+    let quorate = region.filter(|region| region.quorate);
+    let host = quorate.and_then(|quorate| quorate.hosts.get(&machine.seen.host));
     host.is_some_and(|host| !host.online)
 }
 

@@ -53,7 +53,7 @@ impl Soft {
     /// Whether so much may be free at best; `false` is certain.
     fn may_hold(&self, asked: &Resources, free: &Resources) -> bool {
         let fits =
-            |asked: i64, free: i64, held: i64| asked <= 0 || asked <= free.saturating_add(held);
+            |amount: i64, left: i64, held: i64| amount <= 0 || amount <= left.saturating_add(held);
         let held = &self.held;
         fits(1, free.pods, held.pods)
             && fits(asked.cpu_milli, free.cpu_milli, held.cpu_milli)
@@ -226,9 +226,9 @@ fn make_way(
     world.put(index, id, 1, false);
     saved.with(world.supply(index, need, 1));
     trail.push(saved);
-    let soft = world.soft.get(&index)?;
+    let rest = world.soft.get(&index)?;
     let counted = victims.into_iter().map(|(victim, count)| {
-        let before = world.gone(soft, index, victim).saturating_sub(count);
+        let before = world.gone(rest, index, victim).saturating_sub(count);
         (victim, before, count)
     });
     Some((counted.collect(), trail))

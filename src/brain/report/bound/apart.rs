@@ -77,7 +77,7 @@ pub(super) fn find_cliques<'a>(
             let same = same.take_while(|(p, n, _)| (*p, *n) == (protocol, port.port));
             // One on all addresses excludes those on any.
             let same = same.filter(|(.., other)| address.is_empty() || *other == address);
-            of.extend(same.map(|(p, n, address)| Clique::Port(p, address, *n)));
+            of.extend(same.map(|(p, n, taken)| Clique::Port(p, taken, *n)));
         }
         for term in &pod.shape.pod_anti_affinity {
             let here = term.namespaces.is_empty() && term.namespace_selector.is_none()

@@ -116,8 +116,8 @@ fn levy_classes(
         .map(|(class, is)| if *is { pays(class) } else { 0 })
         .collect();
     let each = pays.iter().zip(&problem.classes);
-    let total = each.fold(0i128, |sum, (pays, class)| {
-        sum.saturating_add(pays.saturating_mul(class.count))
+    let total = each.fold(0i128, |sum, (per_pod, class)| {
+        sum.saturating_add(per_pod.saturating_mul(class.count))
     });
     let mut paid_at = vec![false; problem.candidates.len()];
     for (class, _) in problem
@@ -169,12 +169,12 @@ fn list_sets(problem: &CoverProblem) -> Vec<Vec<bool>> {
     let mut within: Vec<&Vec<bool>> = classes.iter().map(|class| &class.may).collect();
     within.sort_unstable();
     within.dedup();
-    let inside = |within: &[bool]| -> Vec<bool> {
+    let inside = |places: &[bool]| -> Vec<bool> {
         let inside = |class: &PodClass| {
             class
                 .may
                 .iter()
-                .zip(within)
+                .zip(places)
                 .all(|(may, in_it)| !may || *in_it)
         };
         classes.iter().map(inside).collect()
@@ -185,9 +185,9 @@ fn list_sets(problem: &CoverProblem) -> Vec<Vec<bool>> {
     let mut all = Vec::new();
     for set in sets {
         let alone: Vec<bool> = set.iter().zip(&unplaced).map(|(a, b)| *a && *b).collect();
-        for set in [set, alone] {
-            if all.len() < MAX_SETS && set.contains(&true) && known.insert(set.clone()) {
-                all.push(set);
+        for subset in [set, alone] {
+            if all.len() < MAX_SETS && subset.contains(&true) && known.insert(subset.clone()) {
+                all.push(subset);
             }
         }
     }

@@ -54,14 +54,14 @@ pub(super) fn prove(
             most = most.checked_add(rate.checked_mul(levy.room[index])?)?;
         }
         let mut all: i128 = 0;
-        for (class, each) in problem
+        for (class, per_pod) in problem
             .classes
             .iter()
             .zip(&each)
             .zip(&room.may)
             .filter_map(|(x, may)| may.then_some(x))
         {
-            all = all.checked_add(each.checked_mul(class.count)?)?;
+            all = all.checked_add(per_pod.checked_mul(class.count)?)?;
         }
         paid -= most.min(all);
     }

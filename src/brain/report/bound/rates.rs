@@ -59,11 +59,11 @@ fn scaled(levy: &Levy, prices: &[i128]) -> Option<Scaled> {
     }
     let (first, most, price) = first?;
     let mut part = Vec::with_capacity(prices.len());
-    for (asked, of) in levy.machine.iter().zip(prices) {
-        part.push(if *asked == 0 {
+    for (amount, of) in levy.machine.iter().zip(prices) {
+        part.push(if *amount == 0 {
             0
         } else {
-            times(asked.checked_mul(price)?, ONE, most.checked_mul(*of)?)?
+            times(amount.checked_mul(price)?, ONE, most.checked_mul(*of)?)?
         });
     }
     Some(Scaled {
@@ -80,10 +80,10 @@ pub(super) fn find_rates(levies: &[&Levy], prices: &[i128]) -> IntegerRates {
     let known: Vec<&Scaled> = scaled.iter().flatten().collect();
     let mut found = best(&known).into_iter();
     let mut rates = Vec::with_capacity(levies.len());
-    for (levy, scaled) in levies.iter().zip(&scaled) {
-        let rate = scaled.as_ref().and_then(|scaled| {
+    for (levy, own) in levies.iter().zip(&scaled) {
+        let rate = own.as_ref().and_then(|own| {
             let share = found.next()?;
-            let (most, price) = (levy.machine[scaled.first], prices[scaled.first]);
+            let (most, price) = (levy.machine[own.first], prices[own.first]);
             // share / ONE of the rate at which the first candidate is asked all it costs.
             let whole = price.checked_mul(unit)? / most;
             Some((whole >> 40).checked_mul(share)? + (((whole & (ONE - 1)) * share) >> 40))
@@ -121,7 +121,7 @@ fn best(levies: &[&Scaled]) -> Vec<i128> {
         let candidates = levies.first().map_or(0, |levy| levy.part.len());
         let worst = (0..candidates).map(|row| (asked(row), row)).max();
         match worst {
-            Some((asked, row)) if asked > ONE + NEXT_TO_NOTHING && !rows.contains(&row) => {
+            Some((sum, row)) if sum > ONE + NEXT_TO_NOTHING && !rows.contains(&row) => {
                 rows.push(row);
             }
             _ => break,

@@ -78,7 +78,7 @@ pub(super) fn read_problem(
     classes.retain(|_| *keep.next().unwrap_or(&false));
     let shapes = shapes.into_iter().zip(&known);
     let shapes: Vec<&PodShape> = shapes
-        .filter(|(_, known)| **known)
+        .filter(|(_, is_known)| **is_known)
         .map(|(s, _)| s)
         .collect();
     let rooms = rooms(world, before, &names, &classes, &shapes, &cliques);
@@ -93,14 +93,14 @@ pub(super) fn read_problem(
 
 /// What a choice offers at most on a host it can be made on.
 fn candidate(choice: &Choice<'_>, names: &ResourceNames) -> MachineOption {
-    let mut most = names.amounts(&Resources::default());
+    let mut amounts = names.amounts(&Resources::default());
     for offer in choice.offers.iter().filter(|offer| offer.copy.is_ok()) {
-        for (most, amount) in most.iter_mut().zip(names.of(&offer.free)) {
+        for (most, amount) in amounts.iter_mut().zip(names.of(&offer.free)) {
             *most = amount.max(*most);
         }
     }
     MachineOption {
-        amounts: most,
+        amounts,
         price: i128::from(choice.price),
         pool: choice.pool_index,
     }
@@ -128,9 +128,9 @@ fn find_classes<'a>(
         // Every pod takes one slot, whatever it says.
         amounts[3] = 1;
         let key = (requirements, amounts, cliques.clone());
-        let class = *known.entry(key).or_insert_with_key(|(_, amounts, _)| {
+        let class = *known.entry(key).or_insert_with_key(|(_, asked, _)| {
             classes.push(PodClass {
-                amounts: amounts.clone(),
+                amounts: asked.clone(),
                 count: 0,
                 may: Vec::new(),
                 cliques: cliques.clone(),
@@ -213,9 +213,9 @@ fn stays(
         .map(|resident| resident.shape)
         .collect();
     let of = cliques.iter().zip(known);
-    of.map(|(clique, known)| {
+    of.map(|(clique, barred)| {
         stay.iter().any(|shape| {
-            *known[*shape].get_or_insert_with(|| clique.barred_by(world.shapes[*shape]))
+            *barred[*shape].get_or_insert_with(|| clique.barred_by(world.shapes[*shape]))
         })
     })
     .collect()

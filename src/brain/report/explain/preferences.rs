@@ -141,9 +141,9 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
         held: impl Fn(&Choice<'a>, OfferIndex) -> Option<String>,
     ) -> Vec<OtherPlace> {
         let company = |what: NodeOrOffer| {
-            let misfit = |rules| {
+            let misfit = |asked| {
                 let at = |key| self.domain(what, key);
-                self.world.company.misfit(rules, at)
+                self.world.company.misfit(asked, at)
             };
             rules.and_then(misfit).map(|misfit| misfit.to_string())
         };
