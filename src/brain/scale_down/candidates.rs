@@ -98,8 +98,7 @@ pub(crate) fn find<'a>(
     let (mut candidates, mut kept) = (Vec::new(), Vec::new());
     let nodes_per_pool = surplus::have(turn);
     let nodes = &turn.view.snapshot.cluster.nodes;
-    for (position, (name, node)) in nodes.iter().enumerate() {
-        let index = NodeIndex(position);
+    for (index, (name, node)) in (0..).map(NodeIndex).zip(nodes) {
         if let Some(verdict) = find_settled(turn, index, name) {
             turn.report.nodes.insert(name.clone(), verdict);
             continue;

@@ -549,7 +549,7 @@ pub(crate) fn place<'a>(
         closed: false,
         free: offer.allocatable.clone(),
         ports: Vec::new(),
-        residents: Vec::new(),
+        residents: IndexVec::default(),
         slots: choice.slots.clone(),
         guests: Vec::new(),
         bindings: VolumeBindings::default(),

@@ -19,7 +19,7 @@ use model::resources::Resources;
 
 use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::{NamespacedShape, Resident};
-use crate::index::{NodeIndex, ShapeId};
+use crate::index::{FitPlaceIndex, NodeIndex, ShapeId};
 use crate::observed::view::SnapshotView;
 use crate::simulation::company::Rules;
 use crate::simulation::pack::{self, FitIndex};
@@ -144,12 +144,13 @@ pub(crate) fn force(
     }
     let rules = world.rules(id);
     world.prepare(id);
-    let mut from = 0;
-    while placed.len() < left && from < fit_index.len() {
-        let index = fit_index.at(from);
+    let mut from = FitPlaceIndex(0);
+    while placed.len() < left
+        && let Some(index) = fit_index.node(from)
+    {
         let floor = rules.as_deref().map(|rules| world.company.floor(rules));
         let Some((victims, trail)) = make_way(world, id, need, index, rules.as_deref()) else {
-            from += 1;
+            from.0 += 1;
             continue;
         };
         if let Some(undo) = undo {
@@ -162,7 +163,7 @@ pub(crate) fn force(
         });
         // Where pods of this shape are spread, this one may have opened a place that was passed over.
         if rules.as_deref().map(|rules| world.company.floor(rules)) > floor {
-            from = 0;
+            from = FitPlaceIndex(0);
         }
     }
     placed
@@ -190,9 +191,9 @@ fn make_way(
     }
     let mut trail = Vec::new();
     let mut gone: Vec<Resident> = Vec::new();
-    for position in (0..world.nodes[index].residents.len()).rev() {
-        if world.expendable(world.nodes[index].residents[position].shape) {
-            let (pods, saved) = world.evict(index, position);
+    for resident in world.nodes[index].residents.indexes().rev() {
+        if world.expendable(world.nodes[index].residents[resident].shape) {
+            let (pods, saved) = world.evict(index, resident);
             gone.push(pods);
             trail.push(saved);
         }
