@@ -77,11 +77,7 @@ pub(super) fn moves(case: Case<'_>, pod: &Pod) -> bool {
 
 /// A machine that failed has no pods that a drain would move, but those that the removal names.
 pub(super) fn nobody_moves(case: Case<'_>, action: &Action) -> CheckResult {
-    let name = action
-        .target
-        .node
-        .as_ref()
-        .map_or("", |reference| &reference.name);
+    let name = action.target.node.as_ref().map_or("", |of| &of.name);
     match concerned(case, name)
         .iter()
         .find(|(key, pod)| pod.deletion.is_none() && !action.precondition.pods.contains(key))
@@ -278,11 +274,7 @@ pub(super) fn utilization(
     if !matches!(action.reason, Reason::Unneeded { .. }) {
         return Ok(());
     }
-    let name = action
-        .target
-        .node
-        .as_ref()
-        .map_or("", |reference| &reference.name);
+    let name = action.target.node.as_ref().map_or("", |of| &of.name);
     let gpu = GPUS.into_iter().find(|gpu| node.allocatable.get(gpu) > 0);
     for resource in gpu.map_or(vec!["cpu", "memory"], |gpu| vec![gpu]) {
         let (mut asked, mut apart) = (0i128, 0i128);
