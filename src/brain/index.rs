@@ -42,6 +42,15 @@ index_types! {
     /// node's position in the snapshot is its index.
     NodeIndex;
 
+    /// Index of pods of one kind among the residents of a simulated node.
+    ResidentIndex;
+
+    /// Index of a place in `FitIndex::nodes`: in the order in which places are filled.
+    FitPlaceIndex;
+
+    /// Index of a stretch of such places, in `FitIndex::bounds`.
+    FitStretchIndex;
+
     /// Index of a choice among the decision's choices. A choice is a pool with one of its instance types in one region.
     ChoiceIndex;
 
@@ -59,6 +68,9 @@ index_types! {
 
     /// Index of a namespace with a shape in `ByNode::kinds`, which may have one more than once.
     RunningKindIndex;
+
+    /// Index of a pod in `ByNode::bound`, which has the pods that run node by node.
+    BoundPodIndex;
 
     /// Index of a kind of pods, that is of the shape of the first that came, in `SimCluster::shapes`. Pods that `Alike` takes
     /// for one kind have the same.
@@ -78,6 +90,9 @@ index_types! {
 
     /// Index of a NUMA node of a host.
     NumaIndex;
+
+    /// Index of a socket of a host.
+    SocketIndex;
 
     /// Index of a pool in the policy, which has its pools in the order of their names.
     PoolIndex;
@@ -139,11 +154,50 @@ index_types! {
     /// Index of a planned machine in `PlannedMachines::machines`, and of its node in `PlannedMachines::fit_index`.
     PlannedIndex;
 
+    /// Index of a removal group, while candidates are bound into groups.
+    RemovalGroupIndex;
+
+    /// Index of a removal group among those that are unneeded and can go.
+    UnneededIndex;
+
+    /// Index of a load among those that are laid together: of pods of a node that goes, which are alike.
+    LoadIndex;
+
     /// Index of a counter in `Company`.
     CounterId;
 
     /// Index of what a counter has counted, in `CounterRules::counters`.
     TallyIndex;
+
+    /// Index of a preferred affinity term of a pod, and of its counter in `Preferences::near`.
+    NearTermIndex;
+
+    /// Index of a preferred anti-affinity term of a pod, and of its counter in `Preferences::apart`.
+    ApartTermIndex;
+
+    /// Index of a resource in the amounts of a `CoverProblem`.
+    ResourceIndex;
+
+    /// Index of a class of pods in `CoverProblem::classes`.
+    PodClassIndex;
+
+    /// Index of a place there is in `CoverProblem::rooms`.
+    RoomIndex;
+
+    /// Index of a clique of a `CoverProblem`: of pods that exclude each other.
+    CliqueIndex;
+
+    /// Index of what the filters that look at labels and taints read of pods, while classes of pods are found.
+    NodeFiltersId;
+
+    /// Index of a row of a `Tableau`.
+    TableauRowIndex;
+
+    /// Index of a column of a `Tableau`.
+    TableauColumnIndex;
+
+    /// Index of a variable that a row or a column of a `Tableau` stands for.
+    TableauVariableId;
 
     /// Index of a topology key in `TopologyDomains`.
     KeyId;
@@ -257,6 +311,16 @@ impl<I: ListIndex, T> IndexVec<I, T> {
     /// The elements from an index on.
     pub(crate) fn tail(&self, first: I) -> &[T] {
         &self.items[first.position()..]
+    }
+
+    /// The elements of a range of indexes.
+    pub(crate) fn slice(&self, range: Range<I>) -> &[T] {
+        &self.items[range.start.position()..range.end.position()]
+    }
+
+    /// The index of the first element that is wanted, if there is one.
+    pub(crate) fn index_of(&self, wanted: impl FnMut(&T) -> bool) -> Option<I> {
+        self.items.iter().position(wanted).map(I::at)
     }
 
     /// A list with the same indexes, and the same value at each.

@@ -3,6 +3,9 @@
 //! [`decide`] is a straight list of steps; each has a file. [`check`] verifies any action anew and
 //! shares nothing with them. `README.md` beside this file tells the algorithm in a page.
 
+// In one function a name stands for one thing: what shadows it is made of it.
+#![cfg_attr(not(test), warn(clippy::shadow_unrelated))]
+
 #[macro_use]
 extern crate planted;
 

@@ -440,7 +440,7 @@ impl BrokerService {
                 let mark = self.mark(policy, vmid, &config).ok();
                 Ok(mark.as_ref().map(MarkedMachine::of).or_else(|| {
                     let made = record.as_ref();
-                    let made = made.filter(|record| lock == Some(record.lock()));
+                    let made = made.filter(|made| lock == Some(made.lock()));
                     made.map(kind_of_intent)
                 }))
             }

@@ -322,9 +322,9 @@ impl BrokerService {
             .as_ref()
             .filter(|_| intent.unanswered.is_empty())
         {
-            let path = ["nodes", host, "tasks", task.as_str(), "status"];
+            let task_path = ["nodes", host, "tasks", task.as_str(), "status"];
             // A task that nobody remembers any more says nothing against it.
-            if let Ok(data) = self.read(&path, &[], end).await {
+            if let Ok(data) = self.read(&task_path, &[], end).await {
                 owned::not_taken(vmid, &TaskState::read(&data)).or_else(refuse)?;
             }
         }

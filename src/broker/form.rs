@@ -67,7 +67,7 @@ fn decode(text: &str) -> Result<String, String> {
     while let Some(byte) = rest.next() {
         match byte {
             b'%' => {
-                let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
+                let digit = |half: Option<u8>| half.and_then(|half| char::from(half).to_digit(16));
                 let (Some(high), Some(low)) = (digit(rest.next()), digit(rest.next())) else {
                     return Err("a broken % escape".to_owned());
                 };

@@ -105,11 +105,11 @@ impl CallerLimits {
         if waiting.before >= QUEUE {
             return Err(format!("{QUEUE} calls wait already; ask again"));
         }
-        let kibs = u32::try_from(bytes / 1024).unwrap_or(u32::MAX);
+        let size = u32::try_from(bytes / 1024).unwrap_or(u32::MAX);
         let both = async {
             // The bytes last: they are kept beyond the call.
             let call = Arc::clone(&self.calls).acquire_owned().await;
-            let kibs = Arc::clone(&self.kibs).acquire_many_owned(kibs).await;
+            let kibs = Arc::clone(&self.kibs).acquire_many_owned(size).await;
             (call, kibs)
         };
         match timeout(WAIT, both).await {

@@ -129,7 +129,7 @@ impl CloneIntent {
                 && earlier.host == self.host
                 && earlier.template == self.template
         });
-        let calls = same.map_or(&[][..], |earlier| &earlier.unanswered);
+        let calls = same.map_or(&[][..], |same| &same.unanswered);
         let open = calls.iter().copied();
         let mut open: Vec<Time> = open.filter(|call| is_open(*call, self.asked)).collect();
         open.append(&mut self.unanswered);

@@ -97,12 +97,12 @@ impl BrokerPolicy {
                     set(&mut guest).insert(value.trim().to_owned());
                 }
             };
-            add(|guest| &mut guest.cpu_types, &template.cpu_type);
-            add(|guest| &mut guest.users, &template.ci_user);
-            add(|guest| &mut guest.nameservers, &template.nameserver);
-            add(|guest| &mut guest.searchdomains, &template.searchdomain);
+            add(|values| &mut values.cpu_types, &template.cpu_type);
+            add(|values| &mut values.users, &template.ci_user);
+            add(|values| &mut values.nameservers, &template.nameserver);
+            add(|values| &mut values.searchdomains, &template.searchdomain);
             let keys = template.ssh_keys.clone().filter(|keys| !keys.is_empty());
-            add(|guest| &mut guest.ssh_keys, &keys);
+            add(|values| &mut values.ssh_keys, &keys);
             guest.no_ssh_keys |= template.ssh_keys.as_deref() == Some("");
             let hardware = &template.hardware;
             guest.mac_prefixes.extend(hardware.mac_prefix.clone());

@@ -449,7 +449,7 @@ impl BrokerService {
         // An unreadable record proves nothing and is in nobody's way here.
         let held = self.intents.get(mark.vmid, now).unwrap_or(None);
         let same =
-            |held: &CloneIntent| held.machine == mark.machine && held.cluster == mark.cluster;
+            |record: &CloneIntent| record.machine == mark.machine && record.cluster == mark.cluster;
         let record = match held.filter(same) {
             Some(held) if held.settled => return Ok(held),
             Some(held) => held.settle(),

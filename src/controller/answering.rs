@@ -251,7 +251,7 @@ fn region_of(
                 .filter_map(|name| Some((*name, regions.get(*name)?)));
             let hosts = seen.flat_map(|(name, region)| {
                 let hosts = region.hosts.keys();
-                hosts.map(move |host| words::at(name, host))
+                hosts.map(move |other| words::at(name, other))
             });
             let hosts = words::names(hosts);
             let sources: Vec<String> = asked.iter().map(|name| format!("pve/{name}")).collect();

@@ -155,7 +155,10 @@ fn no_node(turn: &Turn, name: &str) -> String {
     } else {
         like_it(&near)
     };
-    let regions = snapshot.regions.keys().map(|name| format!("pve/{name}"));
+    let regions = snapshot
+        .regions
+        .keys()
+        .map(|region| format!("pve/{region}"));
     let regions: Vec<String> = regions.collect();
     let sources = regions.iter().map(String::as_str);
     let why = unsure(turn, std::iter::once("kube/nodes").chain(sources));

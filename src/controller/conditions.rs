@@ -545,8 +545,8 @@ fn of_pods(turn: &Turn, now: Time, seen: &mut FoundConditions) {
 }
 
 fn of_clocks(turn: &Turn, seen: &mut FoundConditions) {
-    for (region, state) in &turn.snapshot.regions {
-        for (host, state) in &state.hosts {
+    for (region, there) in &turn.snapshot.regions {
+        for (host, state) in &there.hosts {
             let Some(ahead) = state.clock_ahead.filter(|ahead| ahead.0.abs() > CLOCK.0) else {
                 continue;
             };

@@ -131,8 +131,8 @@ pub async fn run_until(parts: DaemonParts, stop: CancellationToken) -> Result<()
     idle.cancel();
     // The lease is free once the election has ended; it may be what ended.
     let given_back = async {
-        while let Some(ended) = tasks.join_next().await {
-            if ended.is_ok_and(|name| name == ELECTION) {
+        while let Some(task) = tasks.join_next().await {
+            if task.is_ok_and(|name| name == ELECTION) {
                 break;
             }
         }
@@ -201,7 +201,7 @@ fn ask_identity(
         let client = client.clone();
         async move {
             let uid = client.kube_system_uid().await;
-            uid.map_err(|error| error.cause())
+            uid.map_err(|failure| failure.cause())
         }
     };
     let identity = identify(ask, made, name, (ids, errors));

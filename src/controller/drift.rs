@@ -37,9 +37,9 @@ pub fn made_of(settings: &Settings, mark: &Mark) -> MadeOf {
         return MadeOf::new();
     };
     let policy = settings.policy.pools.get(mark.pool.as_str());
-    let pinning = policy.map(|pool| pool.pinning).unwrap_or_default();
-    let policy = policy.map(|pool| pool.of_template(&mark.template).unwrap_or(pool));
-    let networks = policy.map(|pool| &pool.networks);
+    let pinning = policy.map(|policy| policy.pinning).unwrap_or_default();
+    let policy = policy.map(|policy| policy.of_template(&mark.template).unwrap_or(policy));
+    let networks = policy.map(|policy| &policy.networks);
     [
         (Drift::Template, source(template)),
         (Drift::Hardware, hardware(template, pool, pinning)),
@@ -62,18 +62,21 @@ pub fn endpoint(join: &JoinSettings) -> String {
 fn hash(value: &Value) -> String {
     let text = serde_json::to_vec(&set(value)).unwrap_or_default();
     let bytes = Sha256::digest(text);
-    bytes.iter().take(8).fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    bytes
+        .iter()
+        .take(8)
+        .fold(String::new(), |mut digits, byte| {
+            let _ = write!(digits, "{byte:02x}");
+            digits
+        })
 }
 
 /// A value without what is not set, at any depth: it counts as not there. Items of a list keep their places.
 fn set(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
-            let fields = fields.iter().filter(|(_, value)| !value.is_null());
-            let fields = fields.map(|(key, value)| (key.clone(), set(value)));
+            let fields = fields.iter().filter(|(_, field)| !field.is_null());
+            let fields = fields.map(|(key, field)| (key.clone(), set(field)));
             fields.collect::<serde_json::Map<String, Value>>().into()
         }
         Value::Array(items) => items.iter().map(set).collect(),
@@ -225,17 +228,17 @@ fn against_terms(terms: &Terms, mark: &Mark, policy: &Policy) -> Option<Vec<Drif
     let named = named.into_iter().any(|name| **name == *mark.instance_type);
     let kind = policy.instance_types.get(mark.instance_type.as_str());
     // What a machine costs is no part of it.
-    let same = |kind: &&InstanceType| {
+    let same = |known: &&InstanceType| {
         let priced = InstanceType {
             price: terms.kind.price,
-            ..(*kind).clone()
+            ..(*known).clone()
         };
         priced == terms.kind
     };
     if !named || !kind.as_ref().is_some_and(same) {
         found.push(Drift::InstanceType);
     }
-    for (part, same) in [
+    for (part, as_promised) in [
         (Drift::Labels, terms.labels == there.labels),
         (
             Drift::Taints,
@@ -247,7 +250,7 @@ fn against_terms(terms: &Terms, mark: &Mark, policy: &Policy) -> Option<Vec<Drif
         ),
         (Drift::Template, terms.arch == there.arch),
     ] {
-        if !same {
+        if !as_promised {
             found.push(part);
         }
     }

@@ -182,22 +182,25 @@ pub fn changes(
     });
     let mut changes: Vec<SettingChange> = plain.collect();
     let is = config.raw.get("tags").cloned().unwrap_or_default();
-    if let Some(wanted) = tags(&is, &vm_config::tags(pool), &written.tags) {
+    if let Some(joined) = tags(&is, &vm_config::tags(pool), &written.tags) {
         changes.push(SettingChange {
             key: "tags",
             is,
-            wanted,
+            wanted: joined,
         });
     }
-    let is = mark::text_above(&config.description);
+    let above = mark::text_above(&config.description);
     let text = pool.description.trim_end();
     // What somebody else wrote there is his.
     let known = [&written.text, &written.asked].into_iter().flatten();
-    let ours = is.is_empty() || known.map(|text| text.trim_end()).any(|text| text == is);
-    if ours && is != text {
+    let ours = above.is_empty()
+        || known
+            .map(|known| known.trim_end())
+            .any(|known| known == above);
+    if ours && above != text {
         changes.push(SettingChange {
             key: DESCRIPTION,
-            is: is.to_owned(),
+            is: above.to_owned(),
             wanted: text.to_owned(),
         });
     }

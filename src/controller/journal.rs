@@ -405,8 +405,8 @@ impl Journal {
                 failure.at = (failure.at + step).min(now);
             }
             let asked = [&mut entry.unanswered_clone, &mut entry.power_off_sent];
-            for asked in asked.into_iter().flatten() {
-                *asked = (*asked + step).min(now);
+            for time in asked.into_iter().flatten() {
+                *time = (*time + step).min(now);
             }
             self.put(entry)?;
         }

@@ -89,9 +89,9 @@ pub fn machines(
             machine.host = entry.target.host.clone();
         }
     }
-    for (name, busy) in busy {
+    for (name, work) in busy {
         if let Some(machine) = machines.get_mut(name) {
-            machine.busy = Some(*busy);
+            machine.busy = Some(*work);
         }
     }
     let nodes = NodeSigns::of(&cluster.nodes);

@@ -413,16 +413,10 @@ async fn take_back(kube: &KubeClient, given: &OwnNomination) {
 
 /// Nominates a pod and takes that back; `keep` gets what may still stand.
 async fn requeue(kube: &KubeClient, back: Back, keep: impl Fn(OwnNomination)) {
-    let Back {
-        pod,
-        uid,
-        node,
-        waited,
-    } = back;
     let given = OwnNomination {
-        pod,
-        uid,
-        node,
+        pod: back.pod,
+        uid: back.uid,
+        node: back.node,
         at: Instant::now(),
     };
     let OwnNomination { pod, uid, node, .. } = &given;
@@ -433,7 +427,7 @@ async fn requeue(kube: &KubeClient, back: Back, keep: impl Fn(OwnNomination)) {
     };
     match taken {
         Ok(Nomination::Written) => {
-            tracing::info!(%pod, %node, seconds = waited.as_secs(),
+            tracing::info!(%pod, %node, seconds = back.waited.as_secs(),
                 "the node has had room for the pod for some time; kube-scheduler is asked to try it again");
         }
         Ok(Nomination::Void) => {}

@@ -77,7 +77,7 @@ pub(super) fn look(file: &Path, memory: &Path, now: Time) -> Option<(Time, Strin
     }
     if known
         .set_aside
-        .is_some_and(|since| now.since(since) < NOT_AGAIN)
+        .is_some_and(|set_aside| now.since(set_aside) < NOT_AGAIN)
     {
         word.push_str("; its memory was set aside as ");
         word.push_str(&aside.display().to_string());

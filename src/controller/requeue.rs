@@ -96,8 +96,8 @@ impl Requeue {
         self.waits = waits;
         let (priority, back) = due?;
         // They come back with it.
-        let waits = self.waits.values_mut();
-        for wait in waits.filter(|wait| wait.priority <= priority && wait.waited(now) >= FIRST) {
+        let all = self.waits.values_mut();
+        for wait in all.filter(|wait| wait.priority <= priority && wait.waited(now) >= FIRST) {
             wait.times += 1;
         }
         Some(back)

@@ -347,7 +347,7 @@ fn is_off(snapshot: &Snapshot, machine: &Machine) -> bool {
         .sources
         .get(format!("pve/{}", machine.region).as_str());
     let step = machine.step.zip(source);
-    let is_old = step.is_some_and(|((_, since), source)| source.as_of < since + LIST_AGE);
+    let is_old = step.is_some_and(|((_, since), read)| read.as_of < since + LIST_AGE);
     let vm = machine.vm.as_ref();
     !is_old && !row.is_some_and(is_silent) && vm.is_some_and(|vm| vm.marked && !vm.running)
 }

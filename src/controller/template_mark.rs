@@ -111,7 +111,7 @@ pub fn is_of_another_definition(vmid: u32, config: &VmConfig, build: Option<&Bui
     let wanted = build.map(definition);
     built
         .zip(wanted)
-        .is_some_and(|(mark, wanted)| mark.definition != wanted)
+        .is_some_and(|(built, wanted)| built.definition != wanted)
 }
 
 /// Whether a VM is a template that was built, of whichever configuration.
@@ -125,9 +125,9 @@ pub fn hex(text: &[u8], bytes: usize) -> String {
     let sum = Sha256::digest(text);
     sum.iter()
         .take(bytes)
-        .fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
+        .fold(String::new(), |mut digits, byte| {
+            let _ = write!(digits, "{byte:02x}");
+            digits
         })
 }
 

@@ -110,7 +110,7 @@ fn of_settings(
     }
     disks.extend(further(template));
     let mut storages = disks.iter().map(|disk| &*disk.storage);
-    let fault = storages.find_map(|storage| refuses_disks(storage, host, resources));
+    let fault = storages.find_map(|name| refuses_disks(name, host, resources));
     TemplateCopy {
         vmid: NO_TEMPLATE,
         host: host.clone(),

@@ -42,11 +42,11 @@ fn ours(text: &str, at: usize, id: &str) -> Option<(usize, usize)> {
     if id.is_empty() || !text[at..].starts_with(id.chars().next()?) {
         return None;
     }
-    let (read, end) = run(text, at, id.len());
-    if read != id {
+    let (read_id, id_end) = run(text, at, id.len());
+    if read_id != id {
         return None;
     }
-    let secret = dot(text, end)?;
+    let secret = dot(text, id_end)?;
     let (read, end) = run(text, secret, SECRET);
     (!read.is_empty()).then_some((secret, end))
 }
@@ -56,8 +56,8 @@ fn any(text: &str, at: usize) -> Option<(usize, usize)> {
     if !begins(&text[..at]) {
         return None;
     }
-    let (read, end) = run(text, at, ID);
-    let secret = dot(text, end).filter(|_| read.len() == ID)?;
+    let (read_id, id_end) = run(text, at, ID);
+    let secret = dot(text, id_end).filter(|_| read_id.len() == ID)?;
     let (read, end) = run(text, secret, SECRET);
     let ends = !text[end..].starts_with(is_part);
     (read.len() == SECRET && ends).then_some((secret, end))

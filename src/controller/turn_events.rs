@@ -104,8 +104,8 @@ fn of_contradictions(turn: &Turn, namespace: &str) -> Vec<Event> {
         reason: reason::CONTRADICTION,
         message,
     };
-    let said = |(name, found): &(&Arc<str>, &Contradiction)| {
-        format!("machine {name} is left alone: {}", found.why)
+    let said = |(name, contradiction): &(&Arc<str>, &Contradiction)| {
+        format!("machine {name} is left alone: {}", contradiction.why)
     };
     let all: Vec<String> = found.iter().map(said).collect();
     let mut events = vec![event(InvolvedObject::status(namespace), all.join("; "))];

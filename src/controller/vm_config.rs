@@ -376,8 +376,8 @@ fn net(
         .collect();
     // The first part is the model with the MAC address.
     if let Some((model, address)) = parts.first_mut() {
-        if let Some(wanted) = card.model {
-            wanted.clone_into(model);
+        if let Some(wanted_model) = card.model {
+            wanted_model.clone_into(model);
         }
         if let Some(mac) = mac {
             *address = Some(mac.clone());

@@ -331,9 +331,9 @@ impl KubeClient {
                 link.stamps = loaded
                     .files
                     .into_iter()
-                    .map(|path| {
-                        let stamp = connect::stamp(&path);
-                        (path, stamp)
+                    .map(|file| {
+                        let stamp = connect::stamp(&file);
+                        (file, stamp)
                     })
                     .chain(first)
                     .collect();
@@ -569,14 +569,14 @@ fn transport_error(call: &ApiCall, server: &str, error: &kube::Error) -> KubeErr
 /// Whether no connection came about, so that nothing can have been carried out.
 fn never_connected(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
-    while let Some(error) = next {
-        if error
+    while let Some(cause) = next {
+        if cause
             .downcast_ref::<hyper_util::client::legacy::Error>()
             .is_some_and(hyper_util::client::legacy::Error::is_connect)
         {
             return true;
         }
-        next = error.source();
+        next = cause.source();
     }
     false
 }

@@ -168,7 +168,7 @@ pub fn named_files(path: &Path, context: Option<&str>) -> Vec<(&'static str, Pat
     ];
     let named = files.into_iter();
     named
-        .filter_map(|(key, file)| Some((key, PathBuf::from(file?))))
+        .filter_map(|(key, at)| Some((key, PathBuf::from(at?))))
         .collect()
 }
 

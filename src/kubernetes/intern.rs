@@ -88,9 +88,9 @@ impl Interner {
             return known.clone();
         }
         if self.shapes.len() >= self.prune_shapes_at {
-            self.shapes.retain(|shape| Arc::strong_count(shape) > 1);
-            self.traits.retain(|traits| Arc::strong_count(traits) > 1);
-            self.owners.retain(|owner| Arc::strong_count(owner) > 1);
+            self.shapes.retain(|kept| Arc::strong_count(kept) > 1);
+            self.traits.retain(|kept| Arc::strong_count(kept) > 1);
+            self.owners.retain(|kept| Arc::strong_count(kept) > 1);
             self.prune_shapes_at = (self.shapes.len() * 2).max(PRUNE_FLOOR);
         }
         let shared = Arc::new(shape);

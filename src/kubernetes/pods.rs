@@ -128,8 +128,8 @@ impl KubeClient {
             }));
         let request = if planted!(PodsDeleted) {
             let (namespace, name) = (encode(&pod.namespace), encode(&pod.name));
-            let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
-            KubeRequest::new("delete", "pods", pod.to_string(), path)
+            let pod_path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+            KubeRequest::new("delete", "pods", pod.to_string(), pod_path)
         } else {
             request
         };

@@ -511,8 +511,8 @@ impl ClusterState {
             }
         };
         let problems = (!applied.problems.is_empty()).then(|| applied.problems.join("; "));
-        keep(|source| &mut source.problems, problems);
-        keep(|source| &mut source.unreadable, applied.unreadable);
+        keep(|watched| &mut watched.problems, problems);
+        keep(|watched| &mut watched.unreadable, applied.unreadable);
         key
     }
 }

@@ -116,8 +116,8 @@ impl KubeClient {
     pub async fn has_admission_policies(&self) -> bool {
         let path = "/apis/admissionregistration.k8s.io/v1".to_owned();
         let request = KubeRequest::new("get", "apis", "admissionregistration.k8s.io/v1", path);
-        let resources = self.read::<ResourceList>(request).await;
-        resources.is_ok_and(|list| {
+        let listed = self.read::<ResourceList>(request).await;
+        listed.is_ok_and(|list| {
             let mut resources = list.resources.iter();
             resources.any(|resource| resource.name == "validatingadmissionpolicies")
         })

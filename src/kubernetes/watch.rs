@@ -332,7 +332,7 @@ impl Watcher {
             other => tracing::debug!(event = other, "unknown watch event"),
         }
         self.progressed();
-        if let Some(newer) = meta.resource_version.filter(|version| !version.is_empty()) {
+        if let Some(newer) = meta.resource_version.filter(|newer| !newer.is_empty()) {
             *version = newer;
         }
         Ok(())

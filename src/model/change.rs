@@ -206,7 +206,7 @@ fn of_refused(refused: &Refused, pool: &str) -> Option<String> {
         }
         Refused::Host { host, refusal } => return of_host(host, refusal, pool),
         Refused::NoneOfHosts { first, .. } => {
-            return first.iter().find_map(|refused| of_refused(refused, pool));
+            return first.iter().find_map(|one| of_refused(one, pool));
         }
         _ => return None,
     };

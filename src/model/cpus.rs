@@ -83,7 +83,7 @@ impl CpuSet {
     #[must_use]
     pub fn both(&self, other: &CpuSet) -> CpuSet {
         let words = self.0.iter().zip(&other.0);
-        CpuSet(words.map(|(one, other)| one & other).collect()).trimmed()
+        CpuSet(words.map(|(mine, theirs)| mine & theirs).collect()).trimmed()
     }
 
     /// The CPUs that are not in the other set.
@@ -91,7 +91,7 @@ impl CpuSet {
     pub fn without(&self, other: &CpuSet) -> CpuSet {
         let others = other.0.iter().copied().chain(std::iter::repeat(0));
         let words = self.0.iter().zip(others);
-        CpuSet(words.map(|(one, other)| one & !other).collect()).trimmed()
+        CpuSet(words.map(|(mine, theirs)| mine & !theirs).collect()).trimmed()
     }
 
     /// Whether all of them are in the other.

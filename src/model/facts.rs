@@ -117,7 +117,7 @@ fn fill_all(text: &str, facts: &Facts<'_>, more: Vec<(&str, Value)>) -> Result<S
     let known =
         |name: &str| FUNCTIONS.contains(&name) || pairs.iter().any(|(known, _)| *known == name);
     if let Some(name) = unknown.iter().find(|name| !known(name)) {
-        let names: Vec<&str> = pairs.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = pairs.iter().map(|(key, _)| *key).collect();
         return Err(format!(
             "it names {name:?}, which is not known here; known are {}",
             names.join(", ")

@@ -262,7 +262,7 @@ impl Bounded {
         }
         let escape = c.escape_unicode();
         self.cut |= self.limit - self.length < escape.len();
-        !self.cut && escape.into_iter().all(|c| self.push(c))
+        !self.cut && escape.into_iter().all(|part| self.push(part))
     }
 
     fn finish(mut self) -> String {

@@ -20,6 +20,9 @@
 //! Everything here serialises, so that a snapshot saved by one run can be decided on by another.
 //! Nothing here reads a clock, a file or a socket, and all maps are ordered.
 
+// In one function a name stands for one thing: what shadows it is made of it.
+#![cfg_attr(not(test), warn(clippy::shadow_unrelated))]
+
 #[macro_use]
 extern crate planted;
 

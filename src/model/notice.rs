@@ -216,7 +216,8 @@ impl Notice {
             due(ConditionKind::NoLeader, ConditionState::Ended),
         ];
         let ended = vec![due(ConditionKind::PodsHeld, ConditionState::Ended)];
-        let notices = [several, ended].map(|due| Notice::of(due, &teller, Time(2_000)));
+        let notices =
+            [several, ended].map(|conditions| Notice::of(conditions, &teller, Time(2_000)));
         let mut notices: Vec<Notice> = notices.into_iter().flatten().collect();
         notices.push(Notice::test(&teller, Time(2_000)));
         notices

@@ -72,9 +72,9 @@ impl PodShape {
         plain.tolerations.truncate(FEW);
         plain.host_ports.truncate(FEW);
         plain.volumes.truncate(FEW);
-        for labels in [&mut plain.annotations, &mut plain.node_selector] {
-            let all = std::mem::take(labels);
-            *labels = all.into_iter().take(FEW).collect();
+        for pairs in [&mut plain.annotations, &mut plain.node_selector] {
+            let all = std::mem::take(pairs);
+            *pairs = all.into_iter().take(FEW).collect();
         }
         let extended = std::mem::take(&mut plain.requests.extended);
         plain.requests.extended = extended.into_iter().take(FEW).collect();

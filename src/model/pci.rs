@@ -105,7 +105,7 @@ pub fn share_a_device(one: &str, other: &str) -> bool {
     };
     one.split(';').map(full).any(|one| {
         let mut others = other.split(';').map(full);
-        others.any(|other| within(&one, &other) || within(&other, &one))
+        others.any(|each| within(&one, &each) || within(&each, &one))
     })
 }
 

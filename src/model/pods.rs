@@ -120,9 +120,9 @@ impl Pods {
 
     /// Puts a pod in, in the place of one with the same key.
     pub fn insert(&mut self, key: PodKey, pod: Pod) -> Option<Pod> {
-        let (chunk, found) = self.find(&key);
+        let (at, found) = self.find(&key);
         let entry = Arc::new((key, pod));
-        let Some(at) = chunk else {
+        let Some(at) = at else {
             self.chunks.push(Arc::new(vec![entry].into()));
             self.len = 1;
             return None;
@@ -154,8 +154,8 @@ impl Pods {
 
     /// Takes a pod out.
     pub fn remove(&mut self, key: &PodKey) -> Option<Pod> {
-        let (chunk, found) = self.find(key);
-        let (at, position) = (chunk?, found.ok()?);
+        let (at, found) = self.find(key);
+        let (at, position) = (at?, found.ok()?);
         let chunk = changed(&mut self.chunks[at]);
         let entry = chunk.remove(position);
         let left = chunk.len();

@@ -81,11 +81,11 @@ impl Resources {
         fixed
             .into_iter()
             .chain(extended)
-            .filter(|(_, asked, free)| *asked > 0 && asked > free)
-            .map(|(resource, asked, free)| Lack {
+            .filter(|(_, asked, have)| *asked > 0 && asked > have)
+            .map(|(resource, asked, have)| Lack {
                 resource,
                 asked,
-                free,
+                free: have,
             })
     }
 

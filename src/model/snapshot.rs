@@ -65,7 +65,7 @@ impl Snapshot {
     pub fn was_read_before(&self, machine: &Machine) -> bool {
         let source = self.sources.get(format!("pve/{}", machine.region).as_str());
         let step = machine.step.zip(source);
-        step.is_some_and(|((_, since), source)| source.as_of < since)
+        step.is_some_and(|((_, since), read)| read.as_of < since)
     }
 }
 

@@ -71,8 +71,8 @@ impl Span {
             };
             let (whole, part) = amount.split_once('.').unwrap_or((amount, ""));
             let scale = 10i128.checked_pow(u32::try_from(part.len()).ok()?)?;
-            let amount = format!("{whole}{part}").parse::<i128>().ok()?;
-            sum = sum.checked_add(amount.checked_mul(unit)? / scale)?;
+            let digits = format!("{whole}{part}").parse::<i128>().ok()?;
+            sum = sum.checked_add(digits.checked_mul(unit)? / scale)?;
             rest = tail;
         }
         let millis = i64::try_from(sum / 1_000_000).ok()?;

@@ -66,18 +66,18 @@ impl Client {
         there: bool,
     ) -> Result<(), CallError> {
         let all: Vec<&str> = privileges.iter().copied().collect();
-        let privileges = pair("privs", all.join(","));
+        let privs = pair("privs", all.join(","));
         let (method, at, params) = if there {
             (
                 HttpMethod::Put,
                 path(&["access", "roles", role]),
-                vec![privileges],
+                vec![privs],
             )
         } else {
             (
                 HttpMethod::Post,
                 path(&["access", "roles"]),
-                vec![pair("roleid", role), privileges],
+                vec![pair("roleid", role), privs],
             )
         };
         self.change("create_role", method, at, params).await

@@ -86,7 +86,7 @@ impl Bridge {
             gateway: text("gateway").parse().ok(),
             gateway6: text("gateway6").parse().ok(),
             vlan_aware: kind == BridgeKind::OpenVSwitch || fields.flag(aware),
-            vlans: vlans.iter().filter_map(|text| vlan_range(text)).collect(),
+            vlans: vlans.iter().filter_map(|range| vlan_range(range)).collect(),
             ports: words(ports),
             configured_mtu: text("mtu").parse().ok(),
         }

@@ -51,7 +51,7 @@ impl FirewallRule {
     /// Whether a network card has this security group by it.
     pub fn gives(&self, group: &str, card: u8) -> bool {
         let this = format!("net{card}");
-        let there = self.card.as_ref().is_none_or(|card| *card == this);
+        let there = self.card.as_ref().is_none_or(|named| *named == this);
         self.kind == "group" && self.enabled && self.action == group && there
     }
 

@@ -120,10 +120,10 @@ fn whose(row: &ResourceRow) -> Result<Whose<'_>, Unsound> {
     let kind = word(row, "type").ok().flatten();
     let id = row.get("id").and_then(Value::as_str);
     let claimed = id.and_then(|id| id.split_once('/'));
-    let is = |known: &str| kind == Some(known) || claimed.is_some_and(|(kind, _)| kind == known);
+    let is = |known: &str| kind == Some(known) || claimed.is_some_and(|(said, _)| said == known);
     let named = row.get("vmid").and_then(perl::integer);
     if is("qemu") || is("lxc") || (kind.is_none() && named.is_some()) {
-        let claimed = claimed.filter(|(kind, _)| ["qemu", "lxc"].contains(kind));
+        let claimed = claimed.filter(|(said, _)| ["qemu", "lxc"].contains(said));
         let claimed = claimed.and_then(|(_, vmid)| vmid.parse().ok());
         let vmids = [named, claimed].into_iter().flatten();
         let vmids = vmids.filter(|vmid| VMIDS.contains(vmid));
@@ -134,7 +134,7 @@ fn whose(row: &ResourceRow) -> Result<Whose<'_>, Unsound> {
         return Ok(Whose::Guest(vmids));
     }
     if is("node") {
-        let claimed = claimed.filter(|(kind, name)| *kind == "node" && is_host(name));
+        let claimed = claimed.filter(|(said, name)| *said == "node" && is_host(name));
         let names = host(row, "node").ok().into_iter();
         return Ok(Whose::Host(
             names.chain(claimed.map(|(_, name)| name)).collect(),
@@ -180,7 +180,7 @@ fn of_host(row: &ResourceRow, name: &str) -> Result<(), Unsound> {
     word(row, "status")?.ok_or_else(|| odd(row, "status"))?;
     amounts(row)?;
     let cpu = row.get("cpu").filter(|cpu| !cpu.is_null());
-    let part = |cpu: &Value| perl::number(cpu).is_some_and(|cpu| (0.0..=1e6).contains(&cpu));
+    let part = |value: &Value| perl::number(value).is_some_and(|load| (0.0..=1e6).contains(&load));
     match cpu {
         Some(cpu) if !part(cpu) => Err(odd(row, "cpu")),
         _ => Ok(()),
@@ -215,7 +215,7 @@ fn mended_guest(vmid: u32, found: &SubjectRows<'_>, wrong: &str) -> Value {
     let id = row.get("id").and_then(Value::as_str);
     let claimed = id.and_then(|id| id.split_once('/'));
     let named = row.get("vmid").and_then(perl::integer);
-    let numbers = [named, claimed.and_then(|(_, vmid)| vmid.parse().ok())];
+    let numbers = [named, claimed.and_then(|(_, number)| number.parse().ok())];
     let mut numbers = numbers.into_iter().flatten();
     let other = numbers.any(|other| VMIDS.contains(&other) && other != i64::from(vmid));
     // Of two rows nobody knows which is true, and one with two VMIDs may be another guest's.
@@ -237,7 +237,7 @@ fn mended_guest(vmid: u32, found: &SubjectRows<'_>, wrong: &str) -> Value {
             mended.remove(key);
         }
     }
-    let container = found.rows.iter().all(|row| is_container(row));
+    let container = found.rows.iter().all(|one| is_container(one));
     let kind = if container { "lxc" } else { "qemu" };
     mended.insert("type".to_owned(), json!(kind));
     mended.insert("id".to_owned(), json!(format!("{kind}/{vmid}")));
@@ -253,12 +253,12 @@ fn mended_host(name: &str, found: &SubjectRows<'_>, wrong: &str) -> Value {
     let states: BTreeSet<Option<String>> = found.rows.iter().map(status).collect();
     let mut mended =
         json!({ "type": "node", "id": format!("node/{name}"), "node": name, ODD: wrong });
-    if let Some(Some(status)) = states
+    if let Some(Some(told)) = states
         .into_iter()
         .next_back()
         .filter(|_| found.rows.len() == 1)
     {
-        mended["status"] = json!(status);
+        mended["status"] = json!(told);
     }
     mended
 }

@@ -59,7 +59,7 @@ pub(crate) fn tasks(data: &Value) -> Result<(), Unsound> {
         }
         let text = row.get("status").filter(|status| !status.is_null());
         // The last word of a task that has ended is any text. Of one that may run it decides whether it does.
-        let steers = |text: &str| end.is_none() && text.chars().any(char::is_control);
+        let steers = |word: &str| end.is_none() && word.chars().any(char::is_control);
         if text.is_some_and(|status| status.as_str().is_none_or(steers)) {
             return Err(odd(row, "status"));
         }

@@ -84,16 +84,16 @@ fn parse(text: &str) -> Option<Upid> {
         return None;
     };
     // A comment may follow the last colon; PVE itself writes none.
-    let hex = |text: &str, most: usize| -> Option<i64> {
-        let fits = (8..=most).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit());
-        fits.then(|| i64::from_str_radix(text, 16).ok())?
+    let hex = |part: &str, most: usize| -> Option<i64> {
+        let fits = (8..=most).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_hexdigit());
+        fits.then(|| i64::from_str_radix(part, 16).ok())?
     };
-    let name = |text: &str| {
-        !text.is_empty()
-            && text.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    let name = |part: &str| {
+        !part.is_empty()
+            && part.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
     };
-    let clean = |text: &str| !text.chars().any(|c| c.is_whitespace() || c == '/');
+    let clean = |part: &str| !part.chars().any(|c| c.is_whitespace() || c == '/');
     hex(pstart, 9)?;
     if rest.len() > 1 || !name(node) || kind.is_empty() || !clean(kind) || !clean(id) {
         return None;

@@ -174,12 +174,12 @@ fn kinds<'s>(snapshot: &'s Snapshot, alike: &mut Alike<'s>) -> IndexVec<ShapeId,
         for row in rows.all() {
             waiting[row.kind] += u64::from(row.node.is_none() && !row.ended);
         }
-        for (kind, waiting) in rows.kinds().iter().zip(waiting) {
+        for (kind, count) in rows.kinds().iter().zip(waiting) {
             let of = NamespacedShape {
                 namespace: &kind.namespace,
                 shape: &kind.shape,
             };
-            add(of, waiting);
+            add(of, count);
         }
     }
     for (key, set) in &snapshot.cluster.daemon_sets {
@@ -340,7 +340,7 @@ fn spend<'a>(
             }
             let terms = kind.of.shape.pod_anti_affinity.iter();
             let shares = terms.filter_map(|term| prices.get(&(kind.of.namespace, term)));
-            let shares = shares.map(|(price, holders)| price / (*holders).max(1));
+            let shares = shares.map(|(cost, holders)| cost / (*holders).max(1));
             shares.fold(size.own(kind), u64::saturating_add)
         })
         .collect();
@@ -354,10 +354,10 @@ fn spend<'a>(
         let terms = kind.of.shape.pod_anti_affinity.iter();
         let terms: BTreeSet<_> = terms.map(|term| (kind.of.namespace, term)).collect();
         let news: Vec<_> = terms.difference(&paid).copied().collect();
-        let price = |term| prices.get(term).map_or(0, |(price, _)| *price);
+        let known_price = |term| prices.get(term).map_or(0, |(cost, _)| *cost);
         let cost = news
             .iter()
-            .map(price)
+            .map(known_price)
             .fold(size.own(kind), u64::saturating_add);
         if spent.saturating_add(cost) <= steps {
             spent += cost;
@@ -481,9 +481,9 @@ fn without<'s>(
     }
     for (key, set) in &snapshot.cluster.daemon_sets {
         if let Some(shape) = bare(&key.namespace, &set.shape)
-            && let Some(set) = lean.cluster.daemon_sets.get_mut(key)
+            && let Some(lean_set) = lean.cluster.daemon_sets.get_mut(key)
         {
-            set.shape = shape;
+            lean_set.shape = shape;
         }
     }
     lean.cluster

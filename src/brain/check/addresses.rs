@@ -37,8 +37,8 @@ pub(super) fn check(case: Case<'_>, spec: &CreateSpec, pool: &PoolPolicy) -> Che
                 format!("{address} would be on two of its network cards")
             })?;
         }
-        let six = |address: &&IpAddr| address.is_ipv6();
-        let sixes = of_card.iter().filter(six).count();
+        let is_ipv6 = |address: &&IpAddr| address.is_ipv6();
+        let sixes = of_card.iter().filter(is_ipv6).count();
         let given = |six: bool| {
             let mut ranges = network.ranges.iter();
             usize::from(ranges.any(|range| range.first.is_ipv6() == six))

@@ -28,7 +28,7 @@ fn price(kind: &InstanceType) -> i128 {
 pub(super) fn price_of(case: Case<'_>, kind: &str, region: &str) -> i128 {
     let price = case.policy.instance_types.get(kind).map_or(0, price);
     let of = case.policy.regions.get(region);
-    let permille = of.and_then(|region| region.price_permille);
+    let permille = of.and_then(|policy| policy.price_permille);
     permille.map_or(price, |permille| price * i128::from(permille) / 1000)
 }
 
@@ -75,9 +75,9 @@ pub(super) fn removal(
             let node = other
                 .and_then(|other| other.node.as_ref())
                 .and_then(|name| case.snapshot.cluster.nodes.get(name));
-            let apart = |other: &&Machine| {
+            let apart = |replacement: &&Machine| {
                 *by != action.target.machine
-                    && other.mark.instance_type != machine.mark.instance_type
+                    && replacement.mark.instance_type != machine.mark.instance_type
             };
             match other.filter(apart) {
                 Some(other) if node.is_some_and(sound) && *saving > 0 => {
@@ -239,8 +239,8 @@ fn fits(
 ) -> CheckResult {
     let mut found = Vec::new();
     for key in pods {
-        let pod = case.snapshot.cluster.pods.get(key);
-        let there = pod.filter(|pod| pod.node.as_ref().is_some_and(|node| nodes.contains(node)));
+        let seen = case.snapshot.cluster.pods.get(key);
+        let there = seen.filter(|pod| pod.node.as_ref().is_some_and(|node| nodes.contains(node)));
         let Some(pod) = there else {
             return refuse(
                 CheckRule::Replacement,
@@ -293,7 +293,7 @@ pub(super) fn node_budgets(case: Case<'_>, chosen: &[&Action]) -> CheckResult {
             let node = machine
                 .node
                 .as_ref()
-                .and_then(|name| case.snapshot.cluster.nodes.get(name));
+                .and_then(|node| case.snapshot.cluster.nodes.get(node));
             let Some(node) = node.filter(|_| machine.mark.pool == *name) else {
                 continue;
             };

@@ -52,7 +52,7 @@ pub(super) fn are_free(
     let mut taken = taken(case, region, host)?;
     let seen = case.snapshot.regions.get(region);
     let has = seen.and_then(|seen| seen.hosts.get(host));
-    let has = has.map_or(0, |host| host.cpus as usize);
+    let has = has.map_or(0, |shown| shown.cpus as usize);
     let listed: usize = topology.cores.iter().map(CpuSet::len).sum();
     ensure(has == listed, CheckRule::Cpus, || {
         format!("{host} has {has} CPUs, its topology {listed}")
@@ -60,8 +60,8 @@ pub(super) fn are_free(
     for mark in &pinned {
         alone(case, mark, topology, &mut taken)?;
     }
-    let marks = pinned.iter().chain(&with_pages).copied();
-    enough_memory(case, (region, host), topology, marks)
+    let bound = pinned.iter().chain(&with_pages).copied();
+    enough_memory(case, (region, host), topology, bound)
 }
 
 /// Whether the CPUs of a machine are as many as its type has, and nobody else's.

@@ -32,14 +32,14 @@ fn pool<'a>(
     spec: &CreateSpec,
 ) -> Result<&'a PoolPolicy, super::Refusal> {
     let mark = &spec.mark;
-    let Some(pool) = case.policy.pools.get(mark.pool.as_str()) else {
+    let Some(configured) = case.policy.pools.get(mark.pool.as_str()) else {
         return refuse(
             CheckRule::Pool,
             format!("no pool {} is configured", mark.pool),
         );
     };
     let region = &action.target.region;
-    let all = std::iter::once((&pool.region, pool)).chain(&pool.further);
+    let all = std::iter::once((&configured.region, configured)).chain(&configured.further);
     let Some((_, pool)) = all.into_iter().find(|(name, _)| *name == region) else {
         return refuse(
             CheckRule::Pool,
@@ -129,7 +129,7 @@ fn vmid(case: Case<'_>, region: &Region, action: &Action, spec: &CreateSpec) -> 
         .policy
         .regions
         .get(&target.region)
-        .is_some_and(|region| region.vmid_first <= vmid && vmid <= region.vmid_last);
+        .is_some_and(|policy| policy.vmid_first <= vmid && vmid <= policy.vmid_last);
     ensure(range, CheckRule::Vmid, || {
         format!("VMID {vmid} is outside the region's range")
     })?;
@@ -326,8 +326,8 @@ fn given_up_at_once(case: Case<'_>, pool: &str) -> usize {
     let machines = case.snapshot.machines.values();
     let outdated = machines.filter(|machine| *machine.mark.pool == *pool);
     let outdated = outdated.filter(|machine| is_outdated(case, machine));
-    let rollout = case.policy.pools.get(pool);
-    let rollout = rollout.and_then(|pool| pool.rollout.as_ref());
+    let policy = case.policy.pools.get(pool);
+    let rollout = policy.and_then(|policy| policy.rollout.as_ref());
     let at_once = rollout.map_or(0, |rollout| rollout.max_parallel as usize);
     outdated.count().min(at_once)
 }

@@ -77,7 +77,7 @@ pub(super) fn moves(case: Case<'_>, pod: &Pod) -> bool {
 
 /// A machine that failed has no pods that a drain would move, but those that the removal names.
 pub(super) fn nobody_moves(case: Case<'_>, action: &Action) -> CheckResult {
-    let name = action.target.node.as_ref().map_or("", |node| &node.name);
+    let name = action.target.node.as_ref().map_or("", |of| &of.name);
     match concerned(case, name)
         .iter()
         .find(|(key, pod)| pod.deletion.is_none() && !action.precondition.pods.contains(key))
@@ -143,8 +143,8 @@ fn daemons(case: Case<'_>, name: &str) -> CheckResult {
             continue;
         }
         let of = budgets(case, key, pod);
-        let spent = of.iter().any(|name| {
-            let budget = &case.snapshot.cluster.budgets[*name];
+        let spent = of.iter().any(|budget_key| {
+            let budget = &case.snapshot.cluster.budgets[*budget_key];
             budget.allowed < 1 && counts(pod, budget)
         });
         let many = of.len() > 1 && pod.phase != Phase::Pending;
@@ -274,7 +274,7 @@ pub(super) fn utilization(
     if !matches!(action.reason, Reason::Unneeded { .. }) {
         return Ok(());
     }
-    let name = action.target.node.as_ref().map_or("", |node| &node.name);
+    let name = action.target.node.as_ref().map_or("", |of| &of.name);
     let gpu = GPUS.into_iter().find(|gpu| node.allocatable.get(gpu) > 0);
     for resource in gpu.map_or(vec!["cpu", "memory"], |gpu| vec![gpu]) {
         let (mut asked, mut apart) = (0i128, 0i128);
@@ -322,12 +322,12 @@ pub(super) fn demanded<'a>(case: Case<'a>, nodes: &[&str]) -> BTreeMap<&'a PodKe
             if pod.deletion.is_some() {
                 continue;
             }
-            for name in budgets(case, key, pod) {
-                let budget = &case.snapshot.cluster.budgets[name];
+            for budget_key in budgets(case, key, pod) {
+                let budget = &case.snapshot.cluster.budgets[budget_key];
                 if counts(pod, budget) {
-                    let demanded = sum.entry(name).or_default();
+                    let demanded = sum.entry(budget_key).or_default();
                     demanded.evictions += 1;
-                    demanded.nodes += usize::from(touched.insert(name));
+                    demanded.nodes += usize::from(touched.insert(budget_key));
                 }
             }
         }

@@ -258,7 +258,7 @@ pub(super) fn delete_node(case: Case<'_>, action: &Action) -> CheckResult {
     ensure(!ready, CheckRule::VmGone, || {
         format!("the node {} is Ready: something runs", target.machine)
     })?;
-    let named = action.target.node.as_ref().map_or("", |node| &node.name);
+    let named = action.target.node.as_ref().map_or("", |of| &of.name);
     for (name, machine) in &case.snapshot.machines {
         let signs = machine.signs();
         let touched = signs.is_some_and(|signs| signs.touch(named, node))

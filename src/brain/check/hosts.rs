@@ -148,7 +148,7 @@ fn taken(
 fn memory(case: Case<'_>, seen: &Region, at: (&str, &str), taken: &HostPromises) -> CheckResult {
     let (region, host) = at;
     let policy = case.policy.regions.get(region);
-    let reserve = policy.map_or(0, |region| i128::from(region.host_memory_reserve));
+    let reserve = policy.map_or(0, |policy| i128::from(policy.host_memory_reserve));
     let factor = i128::from(counting(case, region).memory_overcommit_permille);
     let has = seen
         .hosts
@@ -220,14 +220,14 @@ fn of_pool(
         )
     })?;
     let cpus = i128::from(seen.cpus) * 1000;
-    let idle = cpus - i128::from(seen.cpu_used_milli) - taken.coming_cpu_milli;
-    let keep = i128::from(rules.min_free_cpu_milli);
+    let idle_milli = cpus - i128::from(seen.cpu_used_milli) - taken.coming_cpu_milli;
+    let keep_milli = i128::from(rules.min_free_cpu_milli);
     ensure(
-        keep <= 0 || (cpus > 0 && idle >= keep),
+        keep_milli <= 0 || (cpus > 0 && idle_milli >= keep_milli),
         CheckRule::HostCapacity,
         || {
             format!(
-                "{host} would have {idle} thousandths of a CPU that are not in use, the pool {name} keeps {keep}"
+                "{host} would have {idle_milli} thousandths of a CPU that are not in use, the pool {name} keeps {keep_milli}"
             )
         },
     )?;

@@ -193,7 +193,7 @@ fn fresh(case: Case<'_>, name: &str, node: &Node) -> FreeAtDestination {
     };
     for (key, pod) in &case.snapshot.cluster.pods {
         let here = match &pod.node {
-            Some(node) => **node == *name,
+            Some(on) => **on == *name,
             None => pod.nominated.as_deref() == Some(name) && pod.deletion.is_none(),
         };
         if here && !pod.phase.terminal() {

@@ -69,8 +69,8 @@ fn may_go(
     landed: &BTreeMap<&PodKey, &Arc<str>>,
 ) -> bool {
     let preempts = |key: &&PodKey| {
-        let pod = case.snapshot.cluster.pods.get(key);
-        pod.is_some_and(|pod| landing::preempts(case, pod))
+        let newcomer = case.snapshot.cluster.pods.get(key);
+        newcomer.is_some_and(|newcomer| landing::preempts(case, newcomer))
     };
     let comes = || {
         let mut there = landed.iter().filter(|(_, node)| ***node == *at);

@@ -77,7 +77,7 @@ pub(super) fn check(case: Case<'_>, action: &Action, drained: bool) -> CheckResu
     }
     drain::utilization(case, action, settings, node)?;
     consolidation::removal(case, action, machine, pool)?;
-    let name = action.target.node.as_ref().map_or("", |node| &node.name);
+    let name = action.target.node.as_ref().map_or("", |of| &of.name);
     drain::pods(case, action, name, pool, settings)
 }
 

@@ -145,7 +145,7 @@ fn room(
 ) -> CheckResult {
     // A host that does not have a shared storage at hand may tell no size of it.
     let mut known = seen.storages.iter().filter(|(host, _)| same(host));
-    let known = known.find_map(|(_, of)| of.get(name).filter(|storage| storage.total > 0));
+    let known = known.find_map(|(_, of)| of.get(name).filter(|shown| shown.total > 0));
     let storage = known.unwrap_or(storage);
     if storage.total <= 0 {
         let bounded = planned.iter().any(|(_, floor)| floor.is_some());

@@ -115,7 +115,7 @@ fn want<'a>(
     wanted: &mut UsableVolumes<'a>,
 ) {
     for (name, claim) in volumes::claims(case, key, pod) {
-        let waits = |claim: &Claim| claim.volume.is_none() && claim.selected_node.is_none();
+        let waits = |one: &Claim| one.volume.is_none() && one.selected_node.is_none();
         let Some(claim) = claim.filter(waits) else {
             continue;
         };

@@ -258,7 +258,7 @@ fn interrupted(case: Case<'_>, machine: &Machine) -> bool {
         .node
         .as_ref()
         .and_then(|name| case.snapshot.cluster.nodes.get(name));
-    let starting = |node: &Node| node.taints.iter().any(|t| &*t.key == STARTUP_TAINT);
+    let starting = |seen: &Node| seen.taints.iter().any(|t| &*t.key == STARTUP_TAINT);
     node.is_some_and(|node| node.deletion.is_none() && !starting(node))
         && machine.busy.is_none()
         && machine.vm.is_some()
@@ -305,7 +305,7 @@ fn surplus(case: Case<'_>, removals: &[&Action]) -> CheckResult {
             *going.entry(&machine.mark.pool).or_insert(0) += 1;
         }
     }
-    for (name, going) in going {
+    for (name, count) in going {
         let have = case
             .snapshot
             .machines
@@ -315,8 +315,8 @@ fn surplus(case: Case<'_>, removals: &[&Action]) -> CheckResult {
             .filter(|machine| machine.busy != Some(Busy::Down))
             .count();
         let max = case.policy.pools.get(name).map_or(0, |pool| pool.max);
-        ensure(have >= max as usize + going, CheckRule::Surplus, || {
-            format!("the pool {name} has {have} machines, its max is {max}, {going} would go")
+        ensure(have >= max as usize + count, CheckRule::Surplus, || {
+            format!("the pool {name} has {have} machines, its max is {max}, {count} would go")
         })?;
     }
     Ok(())
@@ -333,11 +333,11 @@ pub(super) fn whole_pools(case: Case<'_>, removals: &[&Action]) -> CheckResult {
         if !case.policy.pools.get(name).is_some_and(|pool| pool.atomic) {
             continue;
         }
-        let other = case.snapshot.machines.iter().find(|(other, machine)| {
-            machine.mark.pool == *name
-                && works(case, machine)
+        let other = case.snapshot.machines.iter().find(|(other, beside)| {
+            beside.mark.pool == *name
+                && works(case, beside)
                 && !going.contains(&***other)
-                && !leaving(case, machine)
+                && !leaving(case, beside)
         });
         if let Some((other, _)) = other {
             return refuse(
@@ -409,8 +409,8 @@ fn parallel(case: Case<'_>, chosen: &[&Action], under_way: &[&str]) -> CheckResu
     )?;
     // Pods are evicted also where nothing must land for them.
     let drained = |name: &&str| !drain::concerned(case, name).is_empty();
-    let nodes = drain::nodes_of(chosen).into_iter().map(|name| &**name);
-    let mut draining: BTreeSet<&str> = nodes.filter(drained).collect();
+    let chosen_nodes = drain::nodes_of(chosen).into_iter().map(|name| &**name);
+    let mut draining: BTreeSet<&str> = chosen_nodes.filter(drained).collect();
     if draining.is_empty() {
         return Ok(());
     }

@@ -146,7 +146,7 @@ impl NamedKeys {
         each_named(namespace, traits, |at, key| {
             let keys = match at {
                 None => &mut self.everywhere,
-                Some(namespace) => self.within.entry(namespace.into()).or_default(),
+                Some(named) => self.within.entry(named.into()).or_default(),
             };
             if !keys.contains(key) {
                 keys.insert(key.clone());
@@ -160,8 +160,8 @@ impl NamedKeys {
         each_named(namespace, traits, |at, key| {
             all &= match at {
                 None => self.everywhere.contains(key),
-                Some(namespace) => {
-                    let keys = self.within.get(namespace);
+                Some(named) => {
+                    let keys = self.within.get(named);
                     keys.is_some_and(|keys| keys.contains(key))
                 }
             };

@@ -41,7 +41,7 @@ impl<'a> FreeStorage<'a> {
     /// Indexes what is published; costs nothing where nobody publishes anything.
     pub(crate) fn of(cluster: &'a Cluster) -> FreeStorage<'a> {
         let publishes = |driver: &str| cluster.csi_drivers.get(driver) == Some(&true);
-        if !cluster.csi_drivers.values().any(|publishes| *publishes) {
+        if !cluster.csi_drivers.values().any(|tells| *tells) {
             return FreeStorage::default();
         }
         let classes = cluster.storage_classes.iter();

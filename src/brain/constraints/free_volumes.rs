@@ -118,14 +118,14 @@ impl<'a> FreeVolumes<'a> {
             );
             let request: RequestKey<'a> = (class, asks.storage, asked);
             let mut own = kept.get(key).into_iter().flatten().copied();
-            let kept = own.find(|set| {
+            let own_set = own.find(|set| {
                 let free = volumes.sets[*set].free;
                 let uid = &free.claim_uid;
                 suits(free, request) && (uid.is_empty() || *uid == asks.uid)
             });
             let matching = *known
-                .entry((request, kept))
-                .or_insert_with(|| volumes.add_matching(request, kept));
+                .entry((request, own_set))
+                .or_insert_with(|| volumes.add_matching(request, own_set));
             if let Some(matching) = matching {
                 volumes.of.insert(key, matching);
             }

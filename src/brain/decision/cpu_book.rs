@@ -195,7 +195,7 @@ pub(crate) fn reachable(
     let seen = turn.view.machines.values().map(|machine| machine.seen);
     // An intent alone does not say what a VM with its VMID has.
     let ours = seen.filter(|seen| seen.region == pool.region && seen.vm.is_some());
-    let ours: BTreeSet<u32> = ours.map(|seen| seen.mark.vmid).collect();
+    let ours: BTreeSet<u32> = ours.map(|machine| machine.mark.vmid).collect();
     let guests = region.vms.iter().filter(|(vmid, vm)| {
         let may_have = vm.kind == GuestKind::Qemu && !vm.template && !ours.contains(vmid);
         *vm.host == **host && may_have

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use model::cpus::CpuSet;
 use model::topology::{HostTopology, MAX_NODES, divide_pages};
 
-use crate::index::{IndexVec, NumaIndex};
+use crate::index::{IndexVec, NumaIndex, SocketIndex, indexes_in};
 
 /// What one machine takes of a host's CPUs and NUMA nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,7 +61,7 @@ impl CpuDemand {
 /// What is free of a NUMA node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct NodeRoom {
-    socket: usize,
+    socket: SocketIndex,
     cpus: usize,
     /// Bytes, where that is counted.
     memory: Option<i64>,
@@ -115,9 +115,10 @@ impl CpuCounts {
     /// Several NUMA nodes: of one socket where that takes no more of them.
     fn several(&self, demand: CpuDemand) -> Option<NumaCpus> {
         let all = || self.0.indexes().filter(|at| self.0[*at].cpus > 0);
-        let sockets = self.0.iter().map(|node| node.socket).max().unwrap_or(0);
+        let last = self.0.iter().map(|node| node.socket).max();
+        let sockets = indexes_in(SocketIndex(0)..SocketIndex(last.unwrap_or_default().0 + 1));
         let of_socket = |socket| all().filter(move |at| self.0[*at].socket == socket);
-        let groups = (0..=sockets).map(|socket| of_socket(socket).collect::<Vec<NumaIndex>>());
+        let groups = sockets.map(|socket| of_socket(socket).collect::<Vec<NumaIndex>>());
         let groups = groups.chain([all().collect()]);
         let placed = groups.filter_map(|group| self.of_group(demand, group));
         // The first of those that are alike.
@@ -226,7 +227,7 @@ impl FreeCpus {
             NodeRoom {
                 socket: sockets
                     .position(|socket| node.cpus.within(socket))
-                    .unwrap_or(0),
+                    .map_or(SocketIndex(0), SocketIndex),
                 cpus: node.cpus.both(&self.free).len(),
                 memory: self.memory.get(&NumaIndex(at)).copied(),
                 broken: false,

@@ -46,14 +46,14 @@ pub(super) fn remember(memory: &mut Memory, plan: &[Action], policy: &Policy, sn
                 .iter()
                 .position(|at| pool.host_key(at.0, at.1) == *last)
         });
-        let next = next.map_or(0, |last| last + 1);
+        let next = next.map_or(0, |position| position + 1);
         // Hosts that got one more than others came later; of those, the one that comes last in the round.
         let turn =
             |at: HostInRegion<'_>| place(at).map(|at| (at + hosts.len() - next) % hosts.len());
-        let last = by_host
+        let latest = by_host
             .into_iter()
             .max_by_key(|(at, count)| (*count, turn(*at)));
-        if let Some(((region, host), _)) = last {
+        if let Some(((region, host), _)) = latest {
             let key = pool.host_key(region, host);
             memory.last_hosts.insert(name.clone(), key);
         }

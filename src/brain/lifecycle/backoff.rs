@@ -85,7 +85,7 @@ fn held_against<'t>(
 /// What memory calls a host of a pool.
 fn host_key(turn: &DecisionBuilder<'_>, pool: &str, region: &str, host: &Arc<str>) -> Arc<str> {
     let policy = turn.view.policy.pools.get(pool);
-    policy.map_or_else(|| host.clone(), |pool| pool.host_key(region, host))
+    policy.map_or_else(|| host.clone(), |policy| policy.host_key(region, host))
 }
 
 fn of_pool<'t>(turn: &'t DecisionBuilder<'_>, pool: &str) -> Option<&'t Backoff> {

@@ -156,8 +156,10 @@ fn stale(sources: &[(&str, Option<&SourceState>)], limit: Span, now: Time) -> Ve
     }
     let owned = |names: Vec<&str>| names.into_iter().map(Arc::from).collect();
     let unread = unread.into_iter().map(|(reason, names)| {
-        let sources = owned(names);
-        because(Held::NotRead { sources }, reason)
+        let held = Held::NotRead {
+            sources: owned(names),
+        };
+        because(held, reason)
     });
     let old = old.into_iter().map(|(reason, (names, age))| {
         let held = Held::Stale {

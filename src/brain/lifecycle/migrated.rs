@@ -36,7 +36,7 @@ fn look(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) {
     };
     // A zone that no host stands for is somebody's own; one that the file called otherwise before stays as it is.
     let zones = turn.view.policy.regions.get(&seen.region);
-    let zones = zones.map(|region| region.zones).unwrap_or_default();
+    let zones = zones.map(|policy| policy.zones).unwrap_or_default();
     let means = |host: &Arc<str>| *says == *host || *says == zones.zone_of(&seen.region, host);
     let moved = !means(&seen.host)
         && region.hosts.keys().any(means)

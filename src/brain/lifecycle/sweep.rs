@@ -139,10 +139,12 @@ fn orphan_node(turn: &mut DecisionBuilder<'_>, name: &Arc<str>, node: &Node) {
     }
     // Its machine may be in what was not read yet.
     let unread = turn.holds.unread().is_some();
-    let warn = |turn: &mut DecisionBuilder<'_>, orphan: Orphan| {
+    let warn = |decision: &mut DecisionBuilder<'_>, orphan: Orphan| {
         if !unread {
-            let node = name.clone();
-            turn.warn(Warning::OrphanNode { node, orphan });
+            decision.warn(Warning::OrphanNode {
+                node: name.clone(),
+                orphan,
+            });
         }
     };
     if node.deletion.is_some() {

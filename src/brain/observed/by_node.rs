@@ -5,13 +5,14 @@
 //! more is asked.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use model::cluster::Cluster;
 
 use crate::constraints::shape::Keyed;
 use crate::constraints::shape::NamespacedShape;
-use crate::index::{IndexVec, RunningKindIndex};
+use crate::index::{BoundPodIndex, IndexVec, ListIndex, NodeIndex, RunningKindIndex};
 
 /// What is asked of every pod that runs.
 #[derive(Clone, Copy, Debug)]
@@ -22,18 +23,39 @@ pub(crate) struct RunningPod {
     pub(crate) mirror: bool,
 }
 
+/// Index of a node in [`ByNode`]: those of the snapshot come first, in the order of their names, then others that pods are
+/// bound to. There is one for every pod, so it is small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ByNodeIndex(u32);
+
+impl ByNodeIndex {
+    /// The index of a node of the snapshot.
+    pub(crate) fn of(node: NodeIndex) -> ByNodeIndex {
+        ByNodeIndex::at(node.0)
+    }
+}
+
+impl ListIndex for ByNodeIndex {
+    fn at(position: usize) -> ByNodeIndex {
+        ByNodeIndex(u32::try_from(position).unwrap_or(u32::MAX))
+    }
+
+    fn position(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// Pods by node, and those without.
 #[derive(Debug, Default)]
 pub(crate) struct ByNode<'a> {
-    /// The number of each node: those of the snapshot in the order of their names, then others that pods
-    /// are bound to.
-    numbers: BTreeMap<&'a str, usize>,
+    /// The index of each node, by name.
+    indexes: BTreeMap<&'a str, ByNodeIndex>,
     /// Where the pods of each begin; the next one's beginning is their end.
-    begins: Vec<usize>,
+    begins: IndexVec<ByNodeIndex, BoundPodIndex>,
     /// Node by node; those of one node in the order of their keys.
-    bound: Vec<Keyed<'a>>,
-    /// What is asked of every pod of `bound`, at that pod's position there: walks over all pods read this and not the pods.
-    running: Vec<RunningPod>,
+    bound: IndexVec<BoundPodIndex, Keyed<'a>>,
+    /// What is asked of every pod of `bound`: walks over all pods read this and not the pods.
+    running: IndexVec<BoundPodIndex, RunningPod>,
     /// Namespaces and shapes; one may be there more than once.
     pub(crate) kinds: IndexVec<RunningKindIndex, NamespacedShape<'a>>,
     /// Not bound, in the order of their keys.
@@ -45,32 +67,39 @@ impl<'a> ByNode<'a> {
     pub(crate) fn of(cluster: &'a Cluster) -> ByNode<'a> {
         let mut nodes = Nodes::of(cluster);
         let rows = cluster.pods.rows().flat_map(|(rows, _)| rows.all());
-        let mut numbers: Vec<Option<u32>> = Vec::with_capacity(cluster.pods.len());
-        numbers.extend(rows.map(|row| {
+        // By pod, in the order of rows.
+        let mut places: Vec<Option<ByNodeIndex>> = Vec::with_capacity(cluster.pods.len());
+        places.extend(rows.map(|row| {
             let node = row.node.as_ref().filter(|_| !row.ended);
-            node.and_then(|node| nodes.count(node))
+            node.map(|node| nodes.count(node))
         }));
         // Where the next pod of each node comes.
-        let mut next = Vec::with_capacity(nodes.counts.len() + 1);
-        let mut end = 0;
+        let mut next: IndexVec<ByNodeIndex, BoundPodIndex> =
+            Vec::with_capacity(nodes.counts.len() + 1).into();
+        let mut end = BoundPodIndex(0);
         for count in &nodes.counts {
             next.push(end);
-            end += count;
+            end.0 += count;
         }
         let mut begins = next.clone();
         begins.push(end);
         let mut by_node = ByNode {
-            numbers: nodes.known,
+            indexes: nodes.known,
             begins,
             ..ByNode::default()
         };
-        by_node.sort(cluster, &numbers, next);
+        by_node.sort(cluster, &places, next);
         by_node
     }
 
-    fn sort(&mut self, cluster: &'a Cluster, numbers: &[Option<u32>], mut next: Vec<usize>) {
-        let end = self.begins.last().copied().unwrap_or(0);
-        let mut numbers = numbers.iter();
+    fn sort(
+        &mut self,
+        cluster: &'a Cluster,
+        places: &[Option<ByNodeIndex>],
+        mut next: IndexVec<ByNodeIndex, BoundPodIndex>,
+    ) {
+        let end = self.begins.last().copied().unwrap_or_default();
+        let mut places = places.iter();
         for (rows, pods) in cluster.pods.rows() {
             let first = self.kinds.len();
             self.kinds
@@ -78,11 +107,11 @@ impl<'a> ByNode<'a> {
                     namespace: &kind.namespace,
                     shape: &kind.shape,
                 }));
-            for ((row, pod), number) in rows.all().iter().zip(pods).zip(&mut numbers) {
+            for ((row, pod), place) in rows.all().iter().zip(pods).zip(&mut places) {
                 if row.node.is_none() {
                     self.unbound.push(pod);
                 }
-                let Some(number) = number else {
+                let Some(node) = place else {
                     continue;
                 };
                 let running = RunningPod {
@@ -91,30 +120,35 @@ impl<'a> ByNode<'a> {
                     mirror: row.mirror,
                 };
                 if self.bound.is_empty() {
-                    self.bound = vec![pod; end];
-                    self.running = vec![running; end];
+                    self.bound = vec![pod; end.0].into();
+                    self.running = vec![running; end.0].into();
                 }
-                let next = &mut next[*number as usize];
+                let next = &mut next[*node];
                 self.bound[*next] = pod;
                 self.running[*next] = running;
-                *next += 1;
+                next.0 += 1;
             }
         }
     }
 
-    /// The number of a node.
-    pub(crate) fn number(&self, node: &str) -> Option<usize> {
-        self.numbers.get(node).copied()
+    /// The index of a node, if it is in the snapshot or pods are bound to it.
+    pub(crate) fn index(&self, node: &str) -> Option<ByNodeIndex> {
+        self.indexes.get(node).copied()
     }
 
-    /// The pods of a node by its number.
-    pub(crate) fn on(&self, number: usize) -> &[Keyed<'a>] {
-        &self.bound[self.begins[number]..self.begins[number + 1]]
+    /// The pods of a node.
+    pub(crate) fn on(&self, node: ByNodeIndex) -> &[Keyed<'a>] {
+        self.bound.slice(self.range(node))
     }
 
-    /// The pods of a node by its number, with what is asked of every one.
-    pub(crate) fn running(&self, number: usize) -> &[RunningPod] {
-        &self.running[self.begins[number]..self.begins[number + 1]]
+    /// The pods of a node, with what is asked of every one.
+    pub(crate) fn running(&self, node: ByNodeIndex) -> &[RunningPod] {
+        self.running.slice(self.range(node))
+    }
+
+    /// Where the pods of a node are.
+    fn range(&self, node: ByNodeIndex) -> Range<BoundPodIndex> {
+        self.begins[node]..self.begins[ByNodeIndex(node.0 + 1)]
     }
 
     /// The kinds of which pods run that are not being deleted.
@@ -124,18 +158,18 @@ impl<'a> ByNode<'a> {
             alive[pod.kind] |= !pod.deleting;
         }
         let kinds = self.kinds.iter().copied().zip(alive);
-        kinds.filter(|(_, alive)| *alive).map(|(kind, _)| kind)
+        kinds.filter(|(_, lives)| *lives).map(|(kind, _)| kind)
     }
 }
 
-/// Names of nodes as numbers.
+/// Names of nodes as indexes.
 struct Nodes<'a> {
-    known: BTreeMap<&'a str, usize>,
+    known: BTreeMap<&'a str, ByNodeIndex>,
     /// Pods of each.
-    counts: Vec<usize>,
-    /// Numbers by address: equal names are mostly one allocation, and comparing addresses is cheap. Only
+    counts: IndexVec<ByNodeIndex, usize>,
+    /// Indexes by address: equal names are mostly one allocation, and comparing addresses is cheap. Only
     /// ever looked up, never walked: addresses decide nothing.
-    seen: Vec<(usize, u32)>,
+    seen: Vec<(usize, ByNodeIndex)>,
 }
 
 /// Slots for each node among the addresses, so that few share one.
@@ -149,38 +183,38 @@ impl<'a> Nodes<'a> {
         let names = cluster.nodes.keys().map(|name| &**name);
         let slots = (cluster.nodes.len().max(1) * SLOTS).next_power_of_two();
         Nodes {
-            known: names.zip(0..).collect(),
-            counts: vec![0; cluster.nodes.len()],
-            seen: vec![(0, 0); slots + PROBES],
+            known: names.zip((0..).map(ByNodeIndex)).collect(),
+            counts: vec![0; cluster.nodes.len()].into(),
+            seen: vec![(0, ByNodeIndex(0)); slots + PROBES],
         }
     }
 
-    /// Counts a pod of a node; gives the node's number, of which there are enough.
-    fn count(&mut self, name: &'a Arc<str>) -> Option<u32> {
+    /// Counts a pod of a node; gives the node's index.
+    fn count(&mut self, name: &'a Arc<str>) -> ByNodeIndex {
         // No name lies at the address 0, with which the table begins.
         let address = name.as_ptr().addr();
         let slots = self.seen.len() - PROBES;
         let mixed = (address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let slot = usize::try_from(mixed >> u32::BITS).unwrap_or(0) & (slots - 1);
         let mut probed = self.seen[slot..slot + PROBES].iter();
-        let number = match probed.position(|(seen, _)| *seen == address || *seen == 0) {
+        let index = match probed.position(|(seen, _)| *seen == address || *seen == 0) {
             Some(probe) if self.seen[slot + probe].0 == address => self.seen[slot + probe].1,
             free => {
-                let number = self.number(name)?;
-                self.seen[slot + free.unwrap_or(0)] = (address, number);
-                number
+                let index = self.index(name);
+                self.seen[slot + free.unwrap_or(0)] = (address, index);
+                index
             }
         };
-        self.counts[number as usize] += 1;
-        Some(number)
+        self.counts[index] += 1;
+        index
     }
 
-    fn number(&mut self, name: &'a str) -> Option<u32> {
-        let next = self.counts.len();
-        let number = *self.known.entry(name).or_insert(next);
-        if number == next {
+    fn index(&mut self, name: &'a str) -> ByNodeIndex {
+        let next = self.counts.next_index();
+        let index = *self.known.entry(name).or_insert(next);
+        if index == next {
             self.counts.push(0);
         }
-        u32::try_from(number).ok()
+        index
     }
 }

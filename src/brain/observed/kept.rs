@@ -7,15 +7,16 @@ use model::policy::STARTUP_TAINT;
 use model::time::Time;
 
 use super::view::{MachinePhase, MachineView, has_taint};
+use crate::index::{IndexVec, MachineIndex};
 
-/// When a machine failed, its name, its position among all machines, and until when it is kept if its pool keeps it.
-type FailedMachine<'a> = (Time, &'a Arc<str>, usize, Time);
+/// When a machine failed, its name, its index among all machines, and until when it is kept if its pool keeps it.
+type FailedMachine<'a> = (Time, &'a Arc<str>, MachineIndex, Time);
 
 /// Notes at each machine that is kept until when it is. Of each pool the machines that failed first are kept, as many as
 /// it says, so that a later failure takes the place of none of them.
-pub(super) fn note<'a>(machines: &mut [MachineView<'a>], now: Time) {
+pub(super) fn note<'a>(machines: &mut IndexVec<MachineIndex, MachineView<'a>>, now: Time) {
     let mut of_pools: BTreeMap<&'a str, Vec<FailedMachine<'a>>> = BTreeMap::new();
-    for (index, machine) in machines.iter().enumerate() {
+    for (index, machine) in machines.indexed() {
         if let Some((failed, until)) = span(machine).filter(|(_, until)| *until > now) {
             let of_pool = of_pools.entry(machine.pool_name()).or_default();
             of_pool.push((failed, machine.name, index, until));

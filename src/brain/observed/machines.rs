@@ -11,9 +11,9 @@ pub(crate) struct MachineViews<'a>(IndexVec<MachineIndex, MachineView<'a>>);
 
 impl<'a> MachineViews<'a> {
     /// From machines that come in the order of their names.
-    pub(crate) fn in_order(machines: Vec<MachineView<'a>>) -> MachineViews<'a> {
+    pub(crate) fn in_order(machines: IndexVec<MachineIndex, MachineView<'a>>) -> MachineViews<'a> {
         debug_assert!(machines.is_sorted_by(|a, b| a.name < b.name));
-        MachineViews(machines.into())
+        MachineViews(machines)
     }
 
     /// All of them.

@@ -18,7 +18,7 @@ pub(crate) fn copy<'a>(
         .templates
         .get(&pool.template)
         .map_or(&[][..], Vec::as_slice);
-    let online = |host: &str| region.hosts.get(host).is_some_and(|host| host.online);
+    let online = |name: &str| region.hosts.get(name).is_some_and(|seen| seen.online);
     if !online(host) {
         return Err(HostRefused::Offline);
     }

@@ -19,8 +19,8 @@ use model::time::{Span, Time};
 
 use crate::constraints::claims::Claims;
 use crate::constraints::shape::NamespacedShape;
-use crate::index::{IndexVec, MachineIndex, NodeIndex, PoolIndex, RunningKindIndex};
-use crate::observed::by_node::{ByNode, RunningPod};
+use crate::index::{IndexVec, ListIndex, MachineIndex, NodeIndex, PoolIndex, RunningKindIndex};
+use crate::observed::by_node::{ByNode, ByNodeIndex, RunningPod};
 use crate::observed::machines::MachineViews;
 use crate::observed::provisioning;
 
@@ -178,19 +178,20 @@ impl<'a> SnapshotView<'a> {
         now: Time,
     ) -> SnapshotView<'a> {
         let doubled = doubled(snapshot);
-        let nodes: Vec<_> = snapshot.cluster.nodes.iter().collect();
-        let mut machines = Vec::with_capacity(snapshot.machines.len());
+        let nodes: IndexVec<NodeIndex, _> = snapshot.cluster.nodes.iter().collect();
+        let mut machines: IndexVec<MachineIndex, MachineView<'a>> =
+            Vec::with_capacity(snapshot.machines.len()).into();
         let mut machine_of: IndexVec<NodeIndex, Option<MachineIndex>> =
             vec![None; nodes.len()].into();
         // Machines and their nodes mostly have the same names.
-        let mut next = 0;
+        let mut next = NodeIndex(0);
         for named in &snapshot.machines {
-            let position = named.1.node.as_ref();
-            let position = position.and_then(|name| find(&nodes, name, next));
-            let node = position.map(|position| (NodeIndex(position), nodes[position]));
-            if let Some(position) = position {
-                machine_of[NodeIndex(position)] = Some(MachineIndex(machines.len()));
-                next = position + 1;
+            let index = named.1.node.as_ref();
+            let index = index.and_then(|name| find(&nodes, name, next));
+            let node = index.map(|index| (index, nodes[index]));
+            if let Some(index) = index {
+                machine_of[index] = Some(machines.next_index());
+                next = NodeIndex(index.0 + 1);
             }
             let worked = provisioning::worked(memory, named.0, named.1, now);
             machines.push(know(snapshot, policy, worked, named, node, &doubled));
@@ -208,26 +209,26 @@ impl<'a> SnapshotView<'a> {
             machines: MachineViews::in_order(machines),
             machine_of,
         };
-        let nodes = (0..).map(NodeIndex).zip(nodes);
-        let leaving = nodes.map(|(index, (_, node))| view.goes(index, node));
+        let leaving = nodes.indexed();
+        let leaving = leaving.map(|(index, (_, node))| view.goes(index, node));
         view.leaving = leaving.collect();
         view
     }
 
     /// The pods that run on a node.
     pub(crate) fn pods(&self, node: &str) -> &[Keyed<'a>] {
-        let number = self.pods.number(node);
-        number.map_or(&[], |number| self.pods.on(number))
+        let index = self.pods.index(node);
+        index.map_or(&[], |index| self.pods.on(index))
     }
 
     /// The pods that run on a node of the snapshot.
     pub(crate) fn pods_at(&self, node: NodeIndex) -> &[Keyed<'a>] {
-        self.pods.on(node.0)
+        self.pods.on(ByNodeIndex::of(node))
     }
 
     /// The pods that run on a node of the snapshot, each with its namespace and shape, in the order of [`SnapshotView::pods_at`].
     pub(crate) fn running_at(&self, node: NodeIndex) -> &[RunningPod] {
-        self.pods.running(node.0)
+        self.pods.running(ByNodeIndex::of(node))
     }
 
     /// Shapes and namespaces that running pods share, to which each [`RunningPod`] points.
@@ -237,8 +238,8 @@ impl<'a> SnapshotView<'a> {
 
     /// The index of a node that is in the snapshot.
     pub(crate) fn node_index(&self, node: &str) -> Option<NodeIndex> {
-        let number = self.pods.number(node)?;
-        (number < self.machine_of.len()).then_some(NodeIndex(number))
+        let index = NodeIndex(self.pods.index(node)?.position());
+        (index < self.machine_of.next_index()).then_some(index)
     }
 
     /// Pods that are not bound, or that run on a node that is leaving, in the order of their keys.
@@ -330,13 +331,18 @@ fn doubled(snapshot: &Snapshot) -> BTreeSet<&str> {
     twice.map(|pair| pair[0]).collect()
 }
 
-/// The position of a node among all in the order of their names; it may well be this one.
-fn find(nodes: &[(&Arc<str>, &Node)], name: &Arc<str>, guess: usize) -> Option<usize> {
+/// The index of a node among all in the order of their names; it may well be this one.
+fn find(
+    nodes: &IndexVec<NodeIndex, (&Arc<str>, &Node)>,
+    name: &Arc<str>,
+    guess: NodeIndex,
+) -> Option<NodeIndex> {
     let right = nodes.get(guess).is_some_and(|(node, _)| *node == name);
     if right {
         return Some(guess);
     }
-    nodes.binary_search_by(|(node, _)| (*node).cmp(name)).ok()
+    let found = nodes.binary_search_by(|(node, _)| (*node).cmp(name));
+    found.ok().map(NodeIndex)
 }
 
 fn know<'a>(
@@ -348,7 +354,7 @@ fn know<'a>(
     doubled: &BTreeSet<&str>,
 ) -> MachineView<'a> {
     let mut pools = policy.pools.iter().enumerate();
-    let pool = pools.find(|(_, (name, _))| ***name == *seen.mark.pool);
+    let pool = pools.find(|(_, (pool_name, _))| ***pool_name == *seen.mark.pool);
     let mut machine = MachineView {
         name,
         seen,
@@ -435,20 +441,20 @@ fn untouchable(
     let lost = machine
         .region
         .and_then(|region| machine.seen.lost_mark(region));
-    if let Some(vm) = lost {
+    if let Some(unmarked) = lost {
         return Some(LeftAlone::LostMark {
             vmid: mark.vmid,
-            host: vm.host.clone(),
+            host: unmarked.host.clone(),
             line: mark.line().into(),
         });
     }
     if machine.seen.vm.is_none() && machine.step() >= Some(Step::Done) && unread(machine) {
         return Some(LeftAlone::Unreadable);
     }
-    let vm = machine.seen.vm.as_ref()?;
-    let lock = vm.lock.as_deref();
+    let state = machine.seen.vm.as_ref()?;
+    let lock = state.lock.as_deref();
     let remains = is_being_made(lock) || lock == Some("destroyed");
-    if !(vm.marked || machine.seen.intended && remains) {
+    if !(state.marked || machine.seen.intended && remains) {
         return Some(LeftAlone::NoMark);
     }
     let found = machine.seen.contradiction.as_ref()?;

@@ -217,10 +217,12 @@ fn untold_loads(seen: &Host, pools: &[(&Arc<str>, &PoolPolicy)]) -> Vec<HostNote
     let load = seen.load.unwrap_or_default();
     let rules = pools.iter().map(|(name, pool)| (*name, &pool.host_rules));
     let untold = hosts::untold_loads(&load, rules);
-    let untold = untold.into_iter().map(|(key, pools)| HostNote::LoadUntold {
-        bound: key.into(),
-        pools: pools.into_iter().cloned().collect(),
-    });
+    let untold = untold
+        .into_iter()
+        .map(|(key, bounded)| HostNote::LoadUntold {
+            bound: key.into(),
+            pools: bounded.into_iter().cloned().collect(),
+        });
     untold.collect()
 }
 
@@ -259,8 +261,8 @@ fn unknown(turn: &DecisionBuilder<'_>, name: &Arc<str>, region: &Region) -> Vec<
     let pools = turn.view.policy.pools.values();
     let named = pools.filter_map(|pool| Some((pool, pool.at(name)?)));
     let named = named.flat_map(|(pool, there)| {
-        let named = there.hosts.iter().chain(&there.host_rules.exclude);
-        named.filter(move |host| !elsewhere(pool, host))
+        let listed = there.hosts.iter().chain(&there.host_rules.exclude);
+        listed.filter(move |host| !elsewhere(pool, host))
     });
     let missing: BTreeSet<&Arc<str>> = named
         .filter(|host| !region.hosts.contains_key(*host))

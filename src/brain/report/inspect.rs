@@ -147,7 +147,7 @@ pub fn node_template(
     let copies = snapshot
         .regions
         .get(&pool.region)
-        .and_then(|region| region.templates.get(&pool.template));
+        .and_then(|seen| seen.templates.get(&pool.template));
     let disk = copies
         .and_then(|copies| copies.first())
         .map_or(0, |copy| copy.disk);

@@ -98,8 +98,7 @@ pub(crate) fn find<'a>(
     let (mut candidates, mut kept) = (Vec::new(), Vec::new());
     let nodes_per_pool = surplus::have(turn);
     let nodes = &turn.view.snapshot.cluster.nodes;
-    for (position, (name, node)) in nodes.iter().enumerate() {
-        let index = NodeIndex(position);
+    for (index, (name, node)) in (0..).map(NodeIndex).zip(nodes) {
         if let Some(verdict) = find_settled(turn, index, name) {
             turn.report.nodes.insert(name.clone(), verdict);
             continue;
@@ -483,7 +482,7 @@ fn find_mode(
     let utilization = measure_utilization(turn, machine, index, node)?;
     let usual = find_usual_mode(turn, machine, node, utilization);
     let pool = machine.pool_name();
-    let max = machine.pool.map_or(0, |pool| pool.max);
+    let max = machine.pool.map_or(0, |policy| policy.max);
     let have = nodes_per_pool.get(pool).copied().unwrap_or(0);
     let mode = match usual {
         _ if ready(node)

@@ -50,8 +50,8 @@ pub(crate) fn plan<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'a
     let budgets = Budgets::of(&turn.view, &shrink::under_way(turn));
     let mut going = Vec::new();
     if evacuates {
-        for (position, (name, node)) in turn.view.snapshot.cluster.nodes.iter().enumerate() {
-            let index = NodeIndex(position);
+        let nodes = &turn.view.snapshot.cluster.nodes;
+        for (index, (name, node)) in (0..).map(NodeIndex).zip(nodes) {
             match candidates::judge_evacuee(turn, world, &budgets, (index, name), node) {
                 Some(Ok(candidate)) => going.push(candidate),
                 Some(Err(keep)) => {

@@ -137,9 +137,9 @@ fn awaited(turn: &DecisionBuilder<'_>) -> Vec<Arc<str>> {
         let Some(evicted) = by_owner.get(&*owner.uid) else {
             continue;
         };
-        let since = evicted.iter().map(|(_, pod)| pod.seen).min();
+        let since = evicted.iter().map(|(_, gone)| gone.seen).min();
         // A StatefulSet's successor has the name of the pod it follows.
-        let named = evicted.iter().any(|(_, pod)| pod.pod == *key);
+        let named = evicted.iter().any(|(_, gone)| gone.pod == *key);
         let new = !turn.memory.evicted.contains_key(&pod.uid);
         if new && (named || since.is_some_and(|since| pod.created >= since)) {
             *successors.entry(&owner.uid).or_insert(0) += 1;

@@ -65,7 +65,7 @@ pub(crate) fn find(turn: &mut DecisionBuilder<'_>) -> BTreeMap<Arc<str>, Rollout
     let queues = found.into_iter().map(|(pool, mut nodes)| {
         nodes.sort();
         let policy = turn.view.policy.pools.get(&pool);
-        let rollout = policy.and_then(|pool| pool.rollout.as_ref());
+        let rollout = policy.and_then(|policy| policy.rollout.as_ref());
         let at_once = rollout.map_or(0, |rollout| rollout.max_parallel as usize);
         let backoff = turn.memory.backoff.get(&pool);
         let backs_off = backoff.is_some_and(|backoff| backoff.until > now);

@@ -7,7 +7,7 @@ use model::cluster::PodKey;
 use model::reasons::Kept;
 
 use crate::constraints::fit;
-use crate::index::NodeIndex;
+use crate::index::{IndexVec, LoadIndex, NodeIndex};
 use crate::scale_down::candidates::{PodsToMove, RemovalCandidate};
 use crate::scale_down::shrink::Keep;
 use crate::simulation::company::Rules;
@@ -108,10 +108,10 @@ pub(crate) fn close(world: &mut SimCluster<'_>, node: NodeIndex, undo: &mut Rehe
 
 /// Pods of some loads that were put on the open nodes of a fit index.
 pub(crate) struct LaidLoads {
-    /// The load's number, the place, and how many of its pods came there, in the order in which they came.
-    placed: Vec<(usize, NodeIndex, usize)>,
+    /// The load, the place, and how many of its pods came there, in the order in which they came.
+    placed: Vec<(LoadIndex, NodeIndex, usize)>,
     /// How many pods of each load found no place.
-    pub(crate) left: Vec<usize>,
+    pub(crate) left: IndexVec<LoadIndex, usize>,
 }
 
 /// Puts so many pods of loads on the open nodes of a fit index, one load after the other. As kube-scheduler does, it tries pods again that go
@@ -123,19 +123,20 @@ pub(crate) fn lay_in_rounds<'a>(
     undo: &mut RehearsalUndo,
 ) -> LaidLoads {
     let all = loads.iter().map(|(_, count)| *count);
-    let (mut placed, mut left) = (Vec::new(), all.collect::<Vec<usize>>());
+    let mut placed = Vec::new();
+    let mut left: IndexVec<LoadIndex, usize> = all.collect();
     loop {
         let before = placed.len();
-        for (number, (load, _)) in loads.iter().enumerate() {
-            let (need, wanted) = (load.need.as_deref(), left[number]);
+        for (index, (load, _)) in left.indexes().zip(loads) {
+            let (need, wanted) = (load.need.as_deref(), left[index]);
             if wanted == 0 {
                 continue;
             }
             let laid =
                 pack::lay_with_undo(world, load.shape, need, wanted, fit_index, &mut undo.puts);
             for (node, count) in laid {
-                left[number] -= count;
-                placed.push((number, node, count));
+                left[index] -= count;
+                placed.push((index, node, count));
             }
         }
         let mut waiting = loads.iter().zip(&left).filter(|(_, left)| **left > 0);
@@ -159,21 +160,21 @@ pub(crate) fn reschedule<'c, 'a>(
 ) -> Vec<Unplaced<'c, 'a>> {
     let counted: Vec<_> = candidate.loads.iter().map(PodsToMove::counted).collect();
     let laid = lay_in_rounds(world, &counted, fit_index, undo);
-    let mut pods: Vec<_> = candidate
+    let mut pods: IndexVec<LoadIndex, _> = candidate
         .loads
         .iter()
         .map(|load| load.pods.iter())
         .collect();
-    for (number, node, count) in laid.placed {
-        for (key, _) in pods[number].by_ref().take(count) {
+    for (load, node, count) in laid.placed {
+        for (key, _) in pods[load].by_ref().take(count) {
             landing.insert((*key).clone(), world.nodes[node].name.clone());
         }
     }
     let loads = candidate.loads.iter().zip(pods).zip(laid.left);
     let unplaced = loads.filter(|(_, left)| *left > 0);
-    let unplaced = unplaced.map(|((load, pods), _)| Unplaced {
+    let unplaced = unplaced.map(|((load, rest), _)| Unplaced {
         load,
-        pods: pods.copied().collect(),
+        pods: rest.copied().collect(),
     });
     unplaced.collect()
 }

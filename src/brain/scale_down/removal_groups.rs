@@ -7,6 +7,7 @@ use std::sync::Arc;
 use model::reasons::Kept;
 
 use crate::decision::turn::DecisionBuilder;
+use crate::index::{IndexVec, RemovalGroupIndex};
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::candidates::RemovalCandidate;
 use crate::scale_down::mode::Mode;
@@ -79,15 +80,15 @@ pub(crate) fn bind<'a>(
     turn: &DecisionBuilder<'a>,
     candidates: Vec<RemovalCandidate<'a>>,
 ) -> (Vec<RemovalGroup<'a>>, Vec<(Arc<str>, Keep)>) {
-    let mut groups: Vec<RemovalGroup<'a>> = Vec::new();
-    let mut at: BTreeMap<GroupKind, usize> = BTreeMap::new();
+    let mut groups: IndexVec<RemovalGroupIndex, RemovalGroup<'a>> = IndexVec::default();
+    let mut at: BTreeMap<GroupKind, RemovalGroupIndex> = BTreeMap::new();
     for candidate in candidates {
         let kind = GroupKind::of(turn, &candidate);
         let index = match &kind {
-            GroupKind::None => groups.len(),
-            kind => *at.entry(kind.clone()).or_insert(groups.len()),
+            GroupKind::None => groups.next_index(),
+            kind => *at.entry(kind.clone()).or_insert(groups.next_index()),
         };
-        if index == groups.len() {
+        if index == groups.next_index() {
             groups.push(RemovalGroup {
                 kind,
                 nodes: vec![candidate],
@@ -107,7 +108,7 @@ pub(crate) fn bind<'a>(
         }
         false
     });
-    (groups, kept)
+    (groups.into_vec(), kept)
 }
 
 /// A node that belongs into the group and is no candidate: a working node of the atomic pool, or another

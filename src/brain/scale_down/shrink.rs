@@ -15,7 +15,7 @@ use model::report::NodeVerdict;
 use model::time::Time;
 
 use crate::decision::turn::{self, DecisionBuilder};
-use crate::index::NodeIndex;
+use crate::index::{IndexVec, NodeIndex};
 use crate::lifecycle::power;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::candidates::{self, RemovalCandidate};
@@ -84,10 +84,12 @@ pub(crate) fn plan<'a>(
     let (groups, kept_together) = removal_groups::bind(turn, candidates);
     stay_all(turn, kept_together);
     let mut rehearsals = Rehearsals::begin(turn, world, destinations);
-    let (mut unneeded, mut stuck) = (Vec::new(), Vec::new());
+    let (mut unneeded, mut stuck) = (IndexVec::default(), Vec::new());
     for group in groups {
         match rehearsals.attempt(turn, world, group) {
-            Ok(group) => unneeded.push(group),
+            Ok(group) => {
+                unneeded.push(group);
+            }
             Err(refused) => {
                 for (candidate, keep) in refused.0 {
                     stay(turn, candidate.name, keep);
@@ -120,10 +122,10 @@ fn dismiss<'a>(
         GroupKind::Machine(_) => group.nodes.into_iter().map(RemovalGroup::alone).collect(),
         GroupKind::None | GroupKind::Pool(_) => vec![group],
     };
-    for group in groups {
-        match removals.admit(turn, &group) {
+    for part in groups {
+        match removals.admit(turn, &part) {
             Ok(reasons) => {
-                for (candidate, reason) in group.nodes.into_iter().zip(reasons) {
+                for (candidate, reason) in part.nodes.into_iter().zip(reasons) {
                     intents::goes(turn, candidate.name, &reason);
                     remove(turn, candidate, reason);
                 }

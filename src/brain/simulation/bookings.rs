@@ -60,7 +60,7 @@ impl<'a> Bookings<'a> {
         if places.is_empty() {
             return bookings;
         }
-        for (index, group) in groups.iter_mut().enumerate() {
+        for (index, group) in groups.indexes().zip(groups.iter_mut()) {
             if !group.calls() {
                 continue;
             }
@@ -75,7 +75,7 @@ impl<'a> Bookings<'a> {
             bookings
                 .booked
                 .extend(found.into_iter().map(|(node, pods)| Booked {
-                    group: DemandIndex(index),
+                    group: index,
                     node,
                     pods,
                 }));

@@ -234,7 +234,7 @@ fn lower_to(least: &mut Resources, truth: &Resources) {
 /// What a node that is not initialised yet counts for: what it says, and what was promised where
 /// it says nothing yet (a device plugin that has not started, a kubelet that has not reported).
 pub(crate) fn promised(says: &Resources, promise: &Resources) -> Resources {
-    let or = |says: i64, promise: i64| if says > 0 { says } else { promise };
+    let or = |amount: i64, instead: i64| if amount > 0 { amount } else { instead };
     let mut amounts = says.clone();
     amounts.cpu_milli = or(says.cpu_milli, promise.cpu_milli);
     amounts.memory = or(says.memory, promise.memory);

@@ -303,7 +303,7 @@ fn nowhere(turn: &DecisionBuilder<'_>, pool: &PoolPolicy) -> Arc<Refused> {
         return Arc::new(Refused::Held { hold });
     }
     let hosts = turn.view.snapshot.regions.get(region);
-    let shown = hosts.map_or_else(Vec::new, |region| region.hosts.keys().cloned().collect());
+    let shown = hosts.map_or_else(Vec::new, |seen| seen.hosts.keys().cloned().collect());
     let usable = shown.iter().all(|host: &Arc<str>| pool.may_use(host));
     Arc::new(Refused::NoHostShown {
         region: region.clone(),
@@ -355,7 +355,7 @@ fn offers<'a>(
     ));
     let regions = turn.view.snapshot.regions.iter();
     let before = regions.take_while(|(name, _)| **name != pool.region);
-    let before: usize = before.map(|(_, region)| region.hosts.len()).sum();
+    let before: usize = before.map(|(_, earlier)| earlier.hosts.len()).sum();
     let copies = region.templates.get(&pool.template);
     let disk = copies.and_then(|copies| copies.first());
     let disk = disk.map_or(0, |copy| copy.disk);
@@ -549,7 +549,7 @@ pub(crate) fn place<'a>(
         closed: false,
         free: offer.allocatable.clone(),
         ports: Vec::new(),
-        residents: Vec::new(),
+        residents: IndexVec::default(),
         slots: choice.slots.clone(),
         guests: Vec::new(),
         bindings: VolumeBindings::default(),

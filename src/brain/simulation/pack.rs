@@ -12,7 +12,9 @@ use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::Resident;
 use crate::decision::asker::Asker;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{DemandIndex, IndexVec, NodeIndex, ShapeId};
+use crate::index::{
+    DemandIndex, FitPlaceIndex, FitStretchIndex, IndexVec, NodeIndex, ShapeId, indexes_in,
+};
 use crate::simulation::bookings::{self, Bookings};
 use crate::simulation::company::Rules;
 use crate::simulation::demand::{Demand, Group, Groups};
@@ -20,18 +22,23 @@ use crate::simulation::preempt;
 use crate::simulation::work;
 use crate::simulation::world::{NodeOrigin, Saved, SimCluster, SimNodes};
 
-/// Places of a fit index that share one bound.
-const BLOCK: usize = 32;
+/// Places of a fit index that share one bound: a stretch.
+const STRETCH: usize = 32;
+
+/// The stretch that a place is in.
+fn stretch_of(place: FitPlaceIndex) -> FitStretchIndex {
+    FitStretchIndex(place.0 / STRETCH)
+}
 
 /// Places in the order in which they are filled, with a bound on what each stretch of them still
 /// has free, so that full ones are passed over together.
 #[derive(Debug, Default)]
 pub(crate) struct FitIndex {
-    nodes: Vec<NodeIndex>,
+    nodes: IndexVec<FitPlaceIndex, NodeIndex>,
     /// By stretch: at least what any place of it has free.
-    bounds: Vec<Bound>,
-    /// Where each place is, by its index, in a fit index that can be told of changes.
-    positions: IndexVec<NodeIndex, Option<usize>>,
+    bounds: IndexVec<FitStretchIndex, Bound>,
+    /// Where the place of each node is, in a fit index that can be told of changes.
+    places: IndexVec<NodeIndex, Option<FitPlaceIndex>>,
 }
 
 /// At least what is free on some places.
@@ -60,7 +67,7 @@ impl Bound {
 
     /// Whether one of the places might hold so much.
     fn may_hold(&self, asked: &Resources) -> bool {
-        let fits = |asked: i64, free: i64| asked <= 0 || asked <= free;
+        let fits = |amount: i64, free: i64| amount <= 0 || amount <= free;
         self.pods > 0
             && fits(asked.cpu_milli, self.cpu_milli)
             && fits(asked.memory, self.memory)
@@ -83,19 +90,19 @@ impl FitIndex {
         self.nodes.is_empty()
     }
 
-    /// How many places it has.
-    pub(crate) fn len(&self) -> usize {
-        self.nodes.len()
+    /// The nodes of its places, in order.
+    pub(crate) fn nodes(&self) -> &[NodeIndex] {
+        &self.nodes
     }
 
-    /// The place at a position.
-    pub(crate) fn at(&self, position: usize) -> NodeIndex {
-        self.nodes[position]
+    /// The node of a place, if it has so many.
+    pub(crate) fn node(&self, place: FitPlaceIndex) -> Option<NodeIndex> {
+        self.nodes.get(place).copied()
     }
 
     /// Adds a place at the end.
     pub(crate) fn push(&mut self, node: NodeIndex, world: &SimCluster<'_>) {
-        if self.nodes.len().is_multiple_of(BLOCK) {
+        if self.nodes.len().is_multiple_of(STRETCH) {
             self.bounds.push(Bound::NOTHING);
         }
         self.nodes.push(node);
@@ -104,19 +111,19 @@ impl FitIndex {
         }
     }
 
-    /// The place at a position has more free than before.
-    pub(crate) fn raise(&mut self, position: usize, world: &SimCluster<'_>) {
-        let free = &world.nodes[self.nodes[position]].free;
-        self.bounds[position / BLOCK].raise(free);
+    /// A place has more free than before.
+    pub(crate) fn raise(&mut self, place: FitPlaceIndex, world: &SimCluster<'_>) {
+        let free = &world.nodes[self.nodes[place]].free;
+        self.bounds[stretch_of(place)].raise(free);
     }
 
     /// A fit index that can be told of places with more free than before ([`FitIndex::lift`]).
     pub(crate) fn indexed(order: &[NodeIndex], world: &SimCluster<'_>) -> FitIndex {
         let mut fit_index = FitIndex::over(order, world);
         let last = order.iter().max().map_or(0, |last| last.0 + 1);
-        fit_index.positions = IndexVec::from(vec![None; last]);
-        for (position, node) in order.iter().enumerate() {
-            fit_index.positions[*node] = Some(position);
+        fit_index.places = IndexVec::from(vec![None; last]);
+        for (place, node) in fit_index.nodes.indexed() {
+            fit_index.places[*node] = Some(place);
         }
         fit_index
     }
@@ -124,8 +131,8 @@ impl FitIndex {
     /// These places may have more free than before, or are open again.
     pub(crate) fn lift(&mut self, nodes: &[NodeIndex], world: &SimCluster<'_>) {
         for node in nodes {
-            if let Some(position) = self.positions.get(*node).copied().flatten() {
-                self.bounds[position / BLOCK].raise(&world.nodes[*node].free);
+            if let Some(place) = self.places.get(*node).copied().flatten() {
+                self.bounds[stretch_of(place)].raise(&world.nodes[*node].free);
             }
         }
     }
@@ -134,18 +141,19 @@ impl FitIndex {
     fn find<T>(
         &mut self,
         nodes: &SimNodes,
-        from: usize,
+        from: FitPlaceIndex,
         asked: &Resources,
         mut accept: impl FnMut(NodeIndex) -> Option<T>,
-    ) -> Option<(usize, T)> {
+    ) -> Option<(FitPlaceIndex, T)> {
+        let all = self.nodes.next_index();
         let mut at = from;
-        while at < self.nodes.len() {
-            let block = at / BLOCK;
-            let end = ((block + 1) * BLOCK).min(self.nodes.len());
-            if self.bounds[block].may_hold(asked) {
+        while at < all {
+            let stretch = stretch_of(at);
+            let end = FitPlaceIndex((stretch.0 + 1) * STRETCH).min(all);
+            if self.bounds[stretch].may_hold(asked) {
                 let mut bound = Bound::NOTHING;
-                for position in at..end {
-                    let index = self.nodes[position];
+                for place in indexes_in(at..end) {
+                    let index = self.nodes[place];
                     if nodes[index].closed {
                         continue;
                     }
@@ -155,11 +163,11 @@ impl FitIndex {
                         continue;
                     }
                     if let Some(found) = accept(index) {
-                        return Some((position, found));
+                        return Some((place, found));
                     }
                 }
-                if at.is_multiple_of(BLOCK) {
-                    self.bounds[block] = bound;
+                if at.0.is_multiple_of(STRETCH) {
+                    self.bounds[stretch] = bound;
                 }
             }
             at = end;
@@ -443,7 +451,7 @@ pub(crate) fn lay_with_undo(
         &mut undo,
         Newcomers::OneByOne,
     );
-    let left = count - placed.iter().map(|(_, count)| count).sum::<usize>();
+    let left = count - placed.iter().map(|(_, came)| came).sum::<usize>();
     let forced = preempt::force(world, shape, need, left, fit_index, &mut undo);
     placed.extend(forced.into_iter().map(|forced| (forced.node, 1)));
     placed
@@ -474,7 +482,7 @@ fn put(
     let one_by_one = newcomers == Newcomers::OneByOne;
     let timid = one_by_one && !world.soft.is_empty() && !world.preempts(id);
     let mut placed: Vec<(NodeIndex, usize)> = Vec::new();
-    let mut from = 0;
+    let mut from = FitPlaceIndex(0);
     while left > 0 {
         let found = fit_index.find(&world.nodes, from, &shape.requests, |index| {
             if timid && world.preempted(index) {
@@ -482,10 +490,10 @@ fn put(
             }
             admitted(world, id, need, index, rules.as_deref())
         });
-        let Some((position, most)) = found else {
+        let Some((place, most)) = found else {
             break;
         };
-        let index = fit_index.nodes[position];
+        let index = fit_index.nodes[place];
         let count = usize::try_from(most).unwrap_or(usize::MAX).min(left);
         let pods = Resident::of(id, count as u64);
         let saved = undo.is_some().then(|| world.save(index, pods));
@@ -502,7 +510,7 @@ fn put(
             _ => placed.push((index, count)),
         }
         left -= count;
-        from = if risen { 0 } else { position };
+        from = if risen { FitPlaceIndex(0) } else { place };
     }
     placed
 }

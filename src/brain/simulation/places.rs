@@ -15,7 +15,7 @@ use crate::constraints::free_volumes::VolumeBindings;
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::constraints::shape::{NamespacedShape, Resident};
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{ClassId, IndexVec, NodeIndex, RunningKindIndex, ShapeId};
+use crate::index::{ClassId, IndexVec, NodeIndex, ResidentIndex, RunningKindIndex, ShapeId};
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::simulation::capacity;
 use crate::simulation::offer::{self, Choice, ChoiceList, Daemon};
@@ -70,7 +70,7 @@ struct ResidentCount {
     ids: IndexVec<RunningKindIndex, Option<ShapeId>>,
     /// By shape and by whether pods are being deleted: on which node such pods came last, and where they
     /// stand among its residents.
-    last: IndexVec<ShapeId, [Option<(NodeIndex, usize)>; 2]>,
+    last: IndexVec<ShapeId, [Option<(NodeIndex, ResidentIndex)>; 2]>,
 }
 
 impl ResidentCount {
@@ -87,9 +87,10 @@ impl ResidentCount {
         turn: &DecisionBuilder<'a>,
         world: &mut SimCluster<'a>,
         node: NodeIndex,
-    ) -> Vec<Resident> {
+    ) -> IndexVec<ResidentIndex, Resident> {
         let running = turn.view.running_at(node);
-        let mut residents: Vec<Resident> = Vec::with_capacity(running.len());
+        let mut residents: IndexVec<ResidentIndex, Resident> =
+            Vec::with_capacity(running.len()).into();
         for pod in running {
             let shape = *self.ids[pod.kind].get_or_insert_with(|| {
                 let kind = turn.view.kinds()[pod.kind];
@@ -99,11 +100,11 @@ impl ResidentCount {
             match *last {
                 Some((on, at)) if on == node => residents[at].count += 1,
                 _ => {
-                    *last = Some((node, residents.len()));
-                    residents.push(Resident {
+                    let at = residents.push(Resident {
                         deleting: pod.deleting,
                         ..Resident::of(shape, 1)
                     });
+                    *last = Some((node, at));
                 }
             }
         }
@@ -135,7 +136,7 @@ fn add_machine<'a>(
         closed: false,
         free: promise.allocatable,
         ports: Vec::new(),
-        residents: Vec::new(),
+        residents: IndexVec::default(),
         slots: slots::promised(turn, machine.pool_name(), machine.instance_type),
         guests: Vec::new(),
         bindings: VolumeBindings::default(),
@@ -275,8 +276,8 @@ pub(crate) fn evacuated(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -
 /// Whether PVE, with quorum, shows the host of a machine offline.
 pub(crate) fn host_is_off(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> bool {
     let region = turn.view.snapshot.regions.get(&machine.seen.region);
-    let host = region.filter(|region| region.quorate);
-    let host = host.and_then(|region| region.hosts.get(&machine.seen.host));
+    let quorate = region.filter(|region| region.quorate);
+    let host = quorate.and_then(|quorate| quorate.hosts.get(&machine.seen.host));
     host.is_some_and(|host| !host.online)
 }
 
@@ -304,7 +305,7 @@ fn simulate_node(
         closed: turn.view.leaving_at(index),
         free: node.allocatable.clone(),
         ports: Vec::new(),
-        residents: Vec::new(),
+        residents: IndexVec::default(),
         slots: slots::of_node(turn, name, machine.filter(|_| coming)),
         guests: Vec::new(),
         bindings: VolumeBindings::default(),

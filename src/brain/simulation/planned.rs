@@ -19,7 +19,9 @@ use crate::decision::asker::Asker;
 use crate::decision::cpu_book::CpuBook;
 use crate::decision::names::Taken;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{ChoiceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex, PlannedIndex};
+use crate::index::{
+    ChoiceIndex, FitPlaceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex, PlannedIndex,
+};
 use crate::simulation::bookings;
 use crate::simulation::offer::{self, Choice, ChoiceList, Offer};
 use crate::simulation::pack::FitIndex;
@@ -107,6 +109,11 @@ impl PlannedMachines {
             machines: IndexVec::default(),
             fit_index: FitIndex::default(),
         }
+    }
+
+    /// A machine's place has more free than before.
+    pub(crate) fn raise(&mut self, machine: PlannedIndex, world: &SimCluster<'_>) {
+        self.fit_index.raise(FitPlaceIndex(machine.0), world);
     }
 
     /// Plans one machine of an offer (by its indices) and puts it into the world, with its DaemonSets;

@@ -19,7 +19,7 @@ use model::resources::Resources;
 
 use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::{NamespacedShape, Resident};
-use crate::index::{NodeIndex, ShapeId};
+use crate::index::{FitPlaceIndex, NodeIndex, ShapeId};
 use crate::observed::view::SnapshotView;
 use crate::simulation::company::Rules;
 use crate::simulation::pack::{self, FitIndex};
@@ -53,7 +53,7 @@ impl Soft {
     /// Whether so much may be free at best; `false` is certain.
     fn may_hold(&self, asked: &Resources, free: &Resources) -> bool {
         let fits =
-            |asked: i64, free: i64, held: i64| asked <= 0 || asked <= free.saturating_add(held);
+            |amount: i64, left: i64, held: i64| amount <= 0 || amount <= left.saturating_add(held);
         let held = &self.held;
         fits(1, free.pods, held.pods)
             && fits(asked.cpu_milli, free.cpu_milli, held.cpu_milli)
@@ -144,12 +144,13 @@ pub(crate) fn force(
     }
     let rules = world.rules(id);
     world.prepare(id);
-    let mut from = 0;
-    while placed.len() < left && from < fit_index.len() {
-        let index = fit_index.at(from);
+    let mut from = FitPlaceIndex(0);
+    while placed.len() < left
+        && let Some(index) = fit_index.node(from)
+    {
         let floor = rules.as_deref().map(|rules| world.company.floor(rules));
         let Some((victims, trail)) = make_way(world, id, need, index, rules.as_deref()) else {
-            from += 1;
+            from.0 += 1;
             continue;
         };
         if let Some(undo) = undo {
@@ -162,7 +163,7 @@ pub(crate) fn force(
         });
         // Where pods of this shape are spread, this one may have opened a place that was passed over.
         if rules.as_deref().map(|rules| world.company.floor(rules)) > floor {
-            from = 0;
+            from = FitPlaceIndex(0);
         }
     }
     placed
@@ -190,9 +191,9 @@ fn make_way(
     }
     let mut trail = Vec::new();
     let mut gone: Vec<Resident> = Vec::new();
-    for position in (0..world.nodes[index].residents.len()).rev() {
-        if world.expendable(world.nodes[index].residents[position].shape) {
-            let (pods, saved) = world.evict(index, position);
+    for resident in world.nodes[index].residents.indexes().rev() {
+        if world.expendable(world.nodes[index].residents[resident].shape) {
+            let (pods, saved) = world.evict(index, resident);
             gone.push(pods);
             trail.push(saved);
         }
@@ -226,9 +227,9 @@ fn make_way(
     world.put(index, id, 1, false);
     saved.with(world.supply(index, need, 1));
     trail.push(saved);
-    let soft = world.soft.get(&index)?;
+    let rest = world.soft.get(&index)?;
     let counted = victims.into_iter().map(|(victim, count)| {
-        let before = world.gone(soft, index, victim).saturating_sub(count);
+        let before = world.gone(rest, index, victim).saturating_sub(count);
         (victim, before, count)
     });
     Some((counted.collect(), trail))

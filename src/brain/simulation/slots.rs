@@ -76,7 +76,7 @@ fn expected(
         }
     }
     let of_pool = turn.view.policy.pools.get(pool);
-    let of_pool = of_pool.into_iter().flat_map(|pool| &pool.attach_limits);
+    let of_pool = of_pool.into_iter().flat_map(|policy| &policy.attach_limits);
     let of_type = instance_type.into_iter().flat_map(|of| &of.attach_limits);
     for (driver, limit) in of_pool.chain(of_type) {
         seen.entry(driver.clone()).or_insert(*limit);

@@ -2,7 +2,7 @@
 //! still free on it. Pods are put into it; nothing is ever read back from the snapshot.
 
 use crate::constraints::shape::{NamespacedShape, Resident};
-use crate::index::{ChoosyId, ClassId, IndexVec, NodeIndex, PlannedIndex, ShapeId};
+use crate::index::{ChoosyId, ClassId, IndexVec, NodeIndex, PlannedIndex, ResidentIndex, ShapeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ pub(crate) struct SimNode {
     /// What is left.
     pub(crate) free: Resources,
     pub(crate) ports: Vec<HostPort>,
-    pub(crate) residents: Vec<Resident>,
+    pub(crate) residents: IndexVec<ResidentIndex, Resident>,
     /// What volumes it can still attach; `None` when it has no limit.
     pub(crate) slots: Option<Arc<AttachSlots>>,
     /// Pods that this decision puts here and that are not bound: shape, claims, how many.
@@ -80,7 +80,7 @@ pub(crate) enum Saved {
         free: Resources,
         ports: Vec<HostPort>,
         pods: Resident,
-        position: usize,
+        at: ResidentIndex,
     },
 }
 
@@ -298,7 +298,7 @@ impl<'a> SimCluster<'a> {
     }
 
     /// Puts pods on a place where none are yet, those of each shape at once.
-    pub(crate) fn fill(&mut self, index: NodeIndex, residents: Vec<Resident>) {
+    pub(crate) fn fill(&mut self, index: NodeIndex, residents: IndexVec<ResidentIndex, Resident>) {
         for pods in &residents {
             self.soften(index, pods.shape, pods.count);
             self.hold(index, *pods);
@@ -346,7 +346,9 @@ impl<'a> SimCluster<'a> {
         let mut here = residents.iter_mut();
         match here.find(|r| r.shape == id && r.deleting == deleting) {
             Some(resident) => resident.count = resident.count.saturating_add(count),
-            None => residents.push(pods),
+            None => {
+                residents.push(pods);
+            }
         }
         self.hold(index, pods);
     }
@@ -364,21 +366,21 @@ impl<'a> SimCluster<'a> {
     }
 
     /// Takes one kind of residents off a place; the volumes they hold stay attached.
-    pub(crate) fn evict(&mut self, index: NodeIndex, position: usize) -> (Resident, Saved) {
+    pub(crate) fn evict(&mut self, index: NodeIndex, at: ResidentIndex) -> (Resident, Saved) {
         let node = &mut self.nodes[index];
-        let pods = node.residents.remove(position);
+        let pods = node.residents.remove(at);
         let saved = Saved::Evicted {
             free: node.free.clone(),
             ports: node.ports.clone(),
             pods,
-            position,
+            at,
         };
         let shape = self.shapes[pods.shape].shape;
         for _ in 0..pods.count {
             amounts::give(&mut node.free, &shape.requests);
             for port in &shape.host_ports {
-                if let Some(at) = node.ports.iter().position(|other| other == port) {
-                    node.ports.remove(at);
+                if let Some(taken) = node.ports.iter().position(|other| other == port) {
+                    node.ports.remove(taken);
                 }
             }
         }
@@ -407,11 +409,11 @@ impl<'a> SimCluster<'a> {
                 node.ports.truncate(ports);
                 node.slots = slots;
                 let same = |r: &Resident| r.shape == pods.shape && r.deleting == pods.deleting;
-                if let Some(position) = node.residents.iter().position(same) {
-                    let resident = &mut node.residents[position];
+                if let Some(at) = node.residents.index_of(same) {
+                    let resident = &mut node.residents[at];
                     resident.count = resident.count.saturating_sub(pods.count);
                     if resident.count == 0 {
-                        node.residents.remove(position);
+                        node.residents.remove(at);
                     }
                 }
                 (pods, -signed(pods.count))
@@ -420,11 +422,11 @@ impl<'a> SimCluster<'a> {
                 free,
                 ports,
                 pods,
-                position,
+                at,
             } => {
                 node.free = free;
                 node.ports = ports;
-                node.residents.insert(position, pods);
+                node.residents.insert(at, pods);
                 (pods, signed(pods.count))
             }
         };
@@ -477,10 +479,10 @@ impl<'a> SimCluster<'a> {
         let node = &mut self.nodes[index];
         amounts::give(&mut node.free, &shape.requests);
         let here = |r: &Resident| r.shape == id && !r.deleting;
-        if let Some(position) = node.residents.iter().position(here) {
-            node.residents[position].count -= 1;
-            if node.residents[position].count == 0 {
-                node.residents.remove(position);
+        if let Some(at) = node.residents.index_of(here) {
+            node.residents[at].count -= 1;
+            if node.residents[at].count == 0 {
+                node.residents.remove(at);
             }
             let open = !node.closed;
             self.company.put(index, id, -1, false, open);

@@ -465,7 +465,7 @@ fn net(
             && wanted
                 .rest
                 .iter()
-                .all(|(key, value)| net_option(policy, (key, value), (card, mark)))
+                .all(|(key, option)| net_option(policy, (key, option), (card, mark)))
             && parts(&wanted.write()) == parts(value)
         {
             return Ok(());
@@ -489,7 +489,8 @@ fn net(
     {
         return fail("the VLAN must stay or be one that the configuration names");
     }
-    let allowed = |(key, value): &&(String, String)| net_option(policy, (key, value), (card, mark));
+    let allowed =
+        |(key, option): &&(String, String)| net_option(policy, (key, option), (card, mark));
     let fresh = |pair: &&(String, String)| !current.rest.contains(*pair);
     let changed = wanted.rest.iter().filter(fresh);
     let named = |key: &str| wanted.rest.iter().any(|(name, _)| name == key);

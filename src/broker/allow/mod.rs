@@ -222,7 +222,7 @@ fn iso(
     }
     let named = params.iter().find(|(name, _)| name == "filename");
     let name = place.segments.last().filter(|_| named.is_none());
-    let name = named.map(|(_, name)| name).or(name);
+    let name = named.map(|(_, file)| file).or(name);
     let vmid = name.and_then(|name| pve::iso_owner(name));
     vmid.filter(|vmid| policy.in_range(*vmid))
         .ok_or_else(|| "the file is no ISO of a VM in the configured range".to_owned())

@@ -170,7 +170,7 @@ async fn absent(
     let entry = work.entry()?;
     if let Some(upid) = recorded_task(entry.upid.as_deref()) {
         let ended = followed(work, &upid, turn).await?;
-        work.record(|entry| entry.upid = None)?;
+        work.record(|stored| stored.upid = None)?;
         return match ended {
             Some(failure) => Err(failed(&failure)),
             None => match work.look().await? {
@@ -212,8 +212,8 @@ async fn absent(
 /// another template, storage or network for it by now, with which nobody planned.
 fn still_wanted(work: &Work) -> Result<(), Stop> {
     let file = drift::made_of(&work.tools.settings, &work.mark);
-    let planned = work.entry()?.made_of;
-    let other = planned.iter();
+    let planned_with = work.entry()?.made_of;
+    let other = planned_with.iter();
     let other = other.filter(|(part, hash)| file.get(*part) != Some(*hash));
     let other: Vec<String> = other.map(|(part, _)| part.to_string()).collect();
     if !other.is_empty() {

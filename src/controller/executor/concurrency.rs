@@ -62,8 +62,8 @@ impl CloneLimits {
     fn place(&self, settings: &Settings, entry: &JournalEntry) -> String {
         let (name, spec) = (&entry.target.region, &entry.spec);
         let template = settings.templates.get(spec.mark.template.as_str());
-        let named = template.filter(|template| template.full_clone);
-        let named = named.and_then(|template| template.storage.as_deref());
+        let full = template.filter(|template| template.full_clone);
+        let named = full.and_then(|full| full.storage.as_deref());
         let regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
         let region = regions.get(name);
         let own = || {

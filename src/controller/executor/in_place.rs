@@ -49,9 +49,9 @@ pub(super) async fn update(tools: Tools, entry: &JournalEntry) -> Result<(), Fai
         for_good: false,
     });
     let meant = failed.as_ref().map(|_| meant).unwrap_or_default();
-    work.record(|entry| {
-        entry.written.failed = failed;
-        entry.written.failed_for = meant;
+    work.record(|stored| {
+        stored.written.failed = failed;
+        stored.written.failed_for = meant;
     })
     .map_err(|stop| work.failure(Step::Done, stop))?;
     failure
@@ -67,9 +67,9 @@ async fn changed(work: &Work, meant: &mut BTreeMap<String, String>) -> Result<()
     loop {
         let (now, config) = proven(work).await?;
         let beside = read_beside(work).await?;
-        let written = work.entry()?.written;
-        let mut changes = in_place::changes((&config, &beside), &work.mark, settings, &written);
-        changes.extend(annotations(work, &written)?);
+        let before = work.entry()?.written;
+        let mut changes = in_place::changes((&config, &beside), &work.mark, settings, &before);
+        changes.extend(annotations(work, &before)?);
         ended(work, &std::mem::take(&mut asked), &changes)?;
         let written = work.entry()?.written;
         let open = changes.iter().filter(|one| written.given_up(one).is_none());

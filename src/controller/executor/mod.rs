@@ -465,10 +465,12 @@ async fn perform(tools: Tools, action: Action, entry: Option<JournalEntry>) -> E
     let kept = match &result {
         // It works, whatever came of that; what went wrong before is none of it.
         _ if action.kind == Kind::Update => Ok(()),
-        Ok(()) => tools.journal.update(machine, |entry| entry.failure = None),
+        Ok(()) => tools
+            .journal
+            .update(machine, |stored| stored.failure = None),
         Err(failure) => tools
             .journal
-            .update(machine, |entry| keep_failure(entry, failure)),
+            .update(machine, |stored| keep_failure(stored, failure)),
     };
     if let Err(error) = kept {
         tracing::error!(%machine, %error, "the journal could not be written");

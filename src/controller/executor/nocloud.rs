@@ -191,9 +191,9 @@ async fn inserted(work: &Work, volume: &str) -> Result<(), Stop> {
             ));
         };
         let wanted = format!("{volume},media=cdrom");
-        for (key, disk) in &config.disks {
+        for (drive, disk) in &config.disks {
             if disk.cloud_init {
-                update.delete.push(key.to_string());
+                update.delete.push(drive.to_string());
             }
         }
         for (other, _) in drives(work, &config) {

@@ -340,8 +340,8 @@ async fn takes_pods(
         let opening = work.tools.opening().await;
         // Whoever began to take pods before may have begun together with this one.
         let shown = work.tools.store.with(|cluster| {
-            let node = cluster.nodes.get(&reference.name);
-            node.is_some_and(is_starting)
+            let newest = cluster.nodes.get(&reference.name);
+            newest.is_some_and(is_starting)
         });
         let order = work.tools.opening_order(&reference.name, by);
         if shown && let OpeningOrder::Now(company) = order {
@@ -375,7 +375,7 @@ async fn open(work: &Work, node: &NodeRef, company: &[NodeRef]) -> Result<(), St
     let (tools, kube) = (&work.tools, &work.tools.kube);
     let nodes: Vec<&NodeRef> = std::iter::once(node).chain(company).collect();
     for some in nodes.chunks(TOGETHER) {
-        join_all(some.iter().map(|node| tools.nominate(&node.name))).await;
+        join_all(some.iter().map(|one| tools.nominate(&one.name))).await;
     }
     let own = work.patiently_kube("taking the startup taint away", || {
         kube.remove_taint(node, STARTUP_TAINT)
@@ -383,7 +383,7 @@ async fn open(work: &Work, node: &NodeRef, company: &[NodeRef]) -> Result<(), St
     // What fails here is done again by the work on that node's machine.
     let others = company
         .iter()
-        .map(|node| kube.remove_taint(node, STARTUP_TAINT));
+        .map(|other| kube.remove_taint(other, STARTUP_TAINT));
     let (own, _) = join(own, join_all(others)).await;
     own?;
     tools.nominations.tried(&tools.store, &node.name).await;

@@ -197,10 +197,10 @@ pub(super) async fn release(
     sweep.patiently(|| tools.kube.release_node(&node)).await?;
     // A drain that stands in the journal without its cordon would never end.
     let now = tools.clock.now();
-    let back = tools.journal.update(&action.target.machine, |entry| {
-        if matches!(entry.step, Step::Drain | Step::Detach) {
-            entry.step = Step::Done;
-            entry.since = now;
+    let back = tools.journal.update(&action.target.machine, |stored| {
+        if matches!(stored.step, Step::Drain | Step::Detach) {
+            stored.step = Step::Done;
+            stored.since = now;
         }
     });
     back.map_err(|error| sweep.failure(error.to_string()))

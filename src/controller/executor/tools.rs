@@ -127,9 +127,9 @@ impl Tools {
         let take_pods = |names: &BTreeSet<Arc<str>>| {
             self.store.with(|cluster| {
                 let open = names.iter().filter(|name| {
-                    let node = cluster.nodes.get(*name);
-                    node.is_some_and(|node| {
-                        node.ready.status == ReadyStatus::True && !is_starting(node)
+                    let shown = cluster.nodes.get(*name);
+                    shown.is_some_and(|shown| {
+                        shown.ready.status == ReadyStatus::True && !is_starting(shown)
                     })
                 });
                 open.cloned().collect()

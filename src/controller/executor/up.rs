@@ -35,8 +35,8 @@ pub(super) async fn bring_up(
     clone::ensure(&work, plan).await?;
     let configured = async {
         // What a VM was given before it went on is what it was planned with, whatever the file says by then.
-        let entry = work.entry()?;
-        if entry.configured && entry.step > Step::Configure {
+        let newest = work.entry()?;
+        if newest.configured && newest.step > Step::Configure {
             return Ok(());
         }
         vm::configured(&work).await?;
@@ -79,12 +79,12 @@ pub(super) async fn bring_up(
     .await?;
     node::drop_token(&work).await;
     nocloud::take_out_image(&work).await;
-    work.record(|entry| {
-        entry.step = Step::Done;
-        entry.reached = entry.reached.max(Some(Step::Done));
-        entry.since = work.tools.clock.now();
-        entry.upid = None;
-        entry.failure = None;
+    work.record(|stored| {
+        stored.step = Step::Done;
+        stored.reached = stored.reached.max(Some(Step::Done));
+        stored.since = work.tools.clock.now();
+        stored.upid = None;
+        stored.failure = None;
     })
     .map_err(|stop| work.failure(Step::Initialize, stop))
 }

@@ -346,12 +346,12 @@ impl Work {
                         "left alone: the SMBIOS UUID of VM {vmid} on {host} was {old} and is {new} now, so its node cannot be identified; restore it with `qm set {vmid} --smbios1 uuid={old}`"
                     )));
                 }
-                self.record(|entry| {
-                    entry.marked = true;
-                    entry.target.host = host;
+                self.record(|stored| {
+                    stored.marked = true;
+                    stored.target.host = host;
                     // Of one that may have a node only what its node shows is remembered.
-                    if entry.step < Step::Register {
-                        entry.uuid.clone_from(&config.uuid);
+                    if stored.step < Step::Register {
+                        stored.uuid.clone_from(&config.uuid);
                     }
                 })?;
                 self.remember(Some((Instant::now(), config.clone())));
@@ -366,7 +366,7 @@ impl Work {
                     let how = format!("VM {vmid} on {host} is being destroyed and carries no mark");
                     return Ok(VmState::Foreign(how));
                 }
-                self.record(|entry| entry.target.host = host)?;
+                self.record(|stored| stored.target.host = host)?;
                 Ok(VmState::Going)
             }
             Ownership::Unmarked => Ok(VmState::Foreign(format!(

@@ -64,10 +64,10 @@ pub fn difference(wanted: &[SecurityGroup], rules: &[FirewallRule]) -> Option<(S
     let stay = there.filter(|rule| !rule.is_too_much(wanted, rules));
     let stay = stay.map(|rule| (rule.action.clone(), rule.card.clone(), rule.enabled));
     let new = missing(wanted, rules);
-    let new = new.map(|(group, card)| (group.clone(), Some(format!("net{card}")), true));
+    let new = new.map(|(name, card)| (name.clone(), Some(format!("net{card}")), true));
     let all: Vec<(String, Option<String>, bool)> = new.chain(stay).collect();
     let all = all.iter();
-    let will = listed(all.map(|(group, card, on)| (group, card.as_deref(), *on)));
+    let will = listed(all.map(|(name, card, on)| (name, card.as_deref(), *on)));
     Some((is, will))
 }
 

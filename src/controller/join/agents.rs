@@ -72,13 +72,17 @@ pub(super) fn payload(
     }
     let (id, secret) = token;
     let spent = json!({ "token": format!("K10{ca_hash}::{id}.{SPENT}") }).to_string();
-    let token = format!("K10{ca_hash}::{id}.{}", secret.expose_secret());
+    let full_token = format!("K10{ca_hash}::{id}.{}", secret.expose_secret());
     let directory = format!("/etc/rancher/{program}/config.yaml.d");
     let token_file = format!("{directory}/60-pve-autoscaler-token.yaml");
     let mut payload = JoinPayload::default();
     let path = format!("{directory}/50-pve-autoscaler.yaml");
     payload.file("0600", &path, &configuration.to_string());
-    payload.file("0600", &token_file, &json!({ "token": token }).to_string());
+    payload.file(
+        "0600",
+        &token_file,
+        &json!({ "token": full_token }).to_string(),
+    );
     if !input.kubelet.is_empty() {
         let mut kubelet = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
@@ -86,9 +90,9 @@ pub(super) fn payload(
         if let Value::Object(all) = &mut kubelet {
             all.extend(input.kubelet.clone());
         }
-        let path =
+        let kubelet_file =
             format!("/var/lib/rancher/{program}/agent/etc/kubelet.conf.d/50-pve-autoscaler.conf");
-        payload.file("0600", &path, &kubelet.to_string());
+        payload.file("0600", &kubelet_file, &kubelet.to_string());
     }
     Ok(payload.run(&script(program, &token_file, &spent)))
 }

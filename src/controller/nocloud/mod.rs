@@ -107,10 +107,10 @@ pub fn image(told: &NocloudInput<'_>) -> Result<Vec<u8>, String> {
     let texts = told.texts;
     let (user, vendor) = if let Some(config) = told.machine_config {
         // Talos looks for no vendor data.
-        let filled =
+        let machine =
             cloud_init::filled(CloudInitKind::Machine, config.expose_secret(), facts, words);
-        let filled = filled.map_err(|why| format!("cloud_init.machine_config_file: {why}"))?;
-        (filled, None)
+        let machine = machine.map_err(|why| format!("cloud_init.machine_config_file: {why}"))?;
+        (machine, None)
     } else {
         let user = filled(CloudInitKind::User, "user_data", &texts.user_data)?;
         let user = user.unwrap_or_else(|| user_data(told));

@@ -51,8 +51,8 @@ pub(super) fn changed(
             key => format!("{key}: {why}."),
         })?;
     }
-    let text = toml::to_string(&file).map_err(|error| error.to_string())?;
-    let settings = config::parse(&text, "the changed configuration").map_err(|errors| {
+    let written = toml::to_string(&file).map_err(|error| error.to_string())?;
+    let settings = config::parse(&written, "the changed configuration").map_err(|errors| {
         // Lines are those of a text that nobody sees.
         let said = errors.problems.iter().map(|problem| match &problem.value {
             Some(value) => format!("{} = {value}: {}", problem.key, problem.message),
@@ -95,7 +95,7 @@ fn strange(file: &toml::Table, key: &str) -> Option<String> {
     let table = NAMED.iter().find(|named| **named == table)?;
     let there = file.get(*table).and_then(toml::Value::as_table);
     let names: Vec<&String> = there.into_iter().flat_map(toml::Table::keys).collect();
-    if names.iter().any(|there| *there == name) {
+    if names.iter().any(|known| *known == name) {
         return None;
     }
     let kind = table.replace('_', " ");

@@ -181,9 +181,9 @@ impl ManifestReader {
         if pods.is_empty() {
             self.left_out.push(format!("{whole} (it wants no pod)"));
         }
-        for mut object in pods {
-            self.give_priority(&mut object["spec"]);
-            let (key, pod) = read(&mut self.pods, object, self.now)?;
+        for mut pod in pods {
+            self.give_priority(&mut pod["spec"]);
+            let (key, pod) = read(&mut self.pods, pod, self.now)?;
             if snapshot.cluster.pods.contains_key(&key) {
                 return Err(format!(
                     "there is a pod {key} already; give it another name"
@@ -267,7 +267,7 @@ fn near_kind(kind: &str) -> Option<&'static str> {
     let near = near.first()?;
     known
         .iter()
-        .find(|(lower, _)| lower == near)
+        .find(|(word, _)| word == near)
         .map(|(_, of)| *of)
 }
 

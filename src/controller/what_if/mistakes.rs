@@ -114,8 +114,10 @@ fn wrong_amount(amount: &Value) -> Option<String> {
     };
     match text.parse::<Quantity>() {
         Err(_) => Some(EXPECTED.to_owned()),
-        Ok(amount) if amount < Quantity::default() => Some("expected no less than 0".to_owned()),
-        Ok(amount) if amount.units() > LARGEST => {
+        Ok(quantity) if quantity < Quantity::default() => {
+            Some("expected no less than 0".to_owned())
+        }
+        Ok(quantity) if quantity.units() > LARGEST => {
             Some("that is more than any machine has".to_owned())
         }
         Ok(_) => None,

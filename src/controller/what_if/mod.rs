@@ -221,7 +221,7 @@ fn beyond(plan: &[Action], other: &[Action]) -> Vec<WhatIfAction> {
     let mut known: Vec<_> = other.iter().map(sign).collect();
     let fresh = plan.iter().filter(|action| {
         let sign = sign(action);
-        match known.iter().position(|other| *other == sign) {
+        match known.iter().position(|one| *one == sign) {
             Some(place) => {
                 known.swap_remove(place);
                 false

@@ -152,16 +152,16 @@ pub async fn kubeconfig(request: &KubeconfigRequest, clock: Clock) -> Result<Mad
         why,
     };
     let write = || StagedCredentials::write(&request.output, text.expose_secret(), &request.group);
-    let staged = write().map_err(unwritten)?;
+    let on_trial = write().map_err(unwritten)?;
     // The daemon's own way of reading it, and a call that needs the rights just given, before it takes the place of one that works.
-    let connector = Connector::File {
-        path: staged.temporary.clone(),
+    let as_daemon = Connector::File {
+        path: on_trial.temporary.clone(),
         context: None,
     };
-    let daemon = client(connector, clock).await?;
+    let daemon = client(as_daemon, clock).await?;
     // It was read: whoever ends this while a wrong address does not answer must not leave a key behind. Waiting for a signal instead would
     // take Ctrl-C away from all that a setup does afterwards.
-    drop(staged);
+    drop(on_trial);
     let tried = try_out(&daemon).await;
     tried.map_err(|source| BootstrapError::NotWorking {
         server: target.server.clone(),
@@ -414,8 +414,9 @@ fn target(request: &KubeconfigRequest) -> Result<ApiServerTarget, BootstrapError
                 .decode(data.trim())
                 .map_err(|_| at("certificate-authority-data is not base64".to_owned()))?,
         ),
-        (None, Some(file)) => Some(
-            std::fs::read(file).map_err(|error| at(format!("{file} cannot be read: {error}")))?,
+        (None, Some(ca_file)) => Some(
+            std::fs::read(ca_file)
+                .map_err(|error| at(format!("{ca_file} cannot be read: {error}")))?,
         ),
         (None, None) => None,
     };

@@ -53,11 +53,11 @@ impl<'a> ObjectReader<'a> {
     fn kept(&mut self, shape: PodShape) -> Arc<PodShape> {
         let bounded = shape.bounded();
         let cut = bounded.left_out.is_some();
-        let shape = self.interner.shape(bounded);
+        let shared = self.interner.shape(bounded);
         if cut {
             self.interner.prune();
         }
-        shape
+        shared
     }
 
     fn text(&mut self, text: Option<&str>) -> Arc<str> {

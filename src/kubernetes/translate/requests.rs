@@ -67,11 +67,11 @@ impl ObjectReader<'_> {
         );
         let name = container.name.as_deref().unwrap_or_default();
         let asked = self.asked(name, &own);
-        let Some(resources) = status.and_then(|status| status.resources.as_ref()) else {
+        let Some(in_force) = status.and_then(|status| status.resources.as_ref()) else {
             return asked;
         };
         let allocated = status.and_then(|status| status.allocated_resources.as_ref());
-        let running = [resources.requests.as_ref(), allocated];
+        let running = [in_force.requests.as_ref(), allocated];
         self.resized(name, asked, running, infeasible)
     }
 
@@ -90,8 +90,7 @@ impl ObjectReader<'_> {
             asked
         };
         for amounts in held.into_iter().flatten() {
-            let held = self.asked(whose, amounts);
-            all.raise_to(&held);
+            all.raise_to(&self.asked(whose, amounts));
         }
         all
     }
@@ -168,8 +167,8 @@ impl ObjectReader<'_> {
                 "pods" => resources.pods = units,
                 _ if units == 0 => {}
                 other => {
-                    let name = self.interner.text(other);
-                    resources.extended.insert(name, units);
+                    let extended = self.interner.text(other);
+                    resources.extended.insert(extended, units);
                 }
             }
         }

@@ -89,11 +89,11 @@ pub(super) fn fill(
     let mut filled = String::new();
     for piece in pieces(words) {
         match piece {
-            Piece::Words(words) => filled.push_str(words),
+            Piece::Words(plain) => filled.push_str(plain),
             Piece::Gap(gap) => {
                 let said = captured.get(gap).map(|value| (*value).to_owned());
                 let value = said.filter(|value| is_name(gap, value));
-                let value = value.or_else(|| known(gap).filter(|value| is_name(gap, value)));
+                let value = value.or_else(|| known(gap).filter(|told| is_name(gap, told)));
                 match value {
                     Some(value) => filled.push_str(&value),
                     None if in_command(&filled) => filled.push_str(&gap.to_ascii_uppercase()),

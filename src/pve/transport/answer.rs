@@ -59,8 +59,8 @@ impl HttpAnswer<'_> {
     pub(crate) fn error(&self, outcome: CallEffect) -> CallError {
         let body = serde_json::from_slice::<Value>(self.body).unwrap_or(Value::Null);
         let fields = Fields::of(&body);
-        let body = fields.text("message").unwrap_or_default();
-        let message = [body.trim(), self.reason.trim(), pseudo_code(self.status)]
+        let told = fields.text("message").unwrap_or_default();
+        let message = [told.trim(), self.reason.trim(), pseudo_code(self.status)]
             .into_iter()
             .find(|text| !text.is_empty())
             .unwrap_or("no message");

@@ -68,9 +68,9 @@ impl RouterTransport {
             Ok(response) => response,
             Err(never) => match never {},
         };
-        let (head, body) = response.into_parts();
-        let body = Limited::new(body, MAX_ANSWER).collect().await;
-        let body = body.map_err(|error| {
+        let (head, answer) = response.into_parts();
+        let answer = Limited::new(answer, MAX_ANSWER).collect().await;
+        let answer = answer.map_err(|error| {
             CallError::new(
                 CallEffect::Unknown,
                 format!("the answer broke off: {error}"),
@@ -79,7 +79,7 @@ impl RouterTransport {
         HttpAnswer {
             status: head.status.as_u16(),
             reason: reason(&head.extensions, head.status),
-            body: &body.to_bytes(),
+            body: &answer.to_bytes(),
         }
         .read()
     }

@@ -43,7 +43,7 @@ pub(crate) async fn exchange(
     client: &reqwest::Client,
     base: &str,
     request: &PveRequest,
-    headers: HeaderMap,
+    sent: HeaderMap,
     (timeout, most): (Duration, usize),
 ) -> Result<Exchange, CallError> {
     let content = request.content();
@@ -59,7 +59,7 @@ pub(crate) async fn exchange(
             request.method.as_http(),
             format!("{base}{}", request.target()),
         )
-        .headers(headers)
+        .headers(sent)
         .timeout(timeout);
     if let Some((kind, body)) = content {
         builder = builder.header(http::header::CONTENT_TYPE, kind).body(body);
@@ -100,13 +100,13 @@ fn failure(error: &reqwest::Error) -> CallError {
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut below = error.source();
-    while let Some(error) = below {
-        let more = error.to_string();
+    while let Some(cause) = below {
+        let more = cause.to_string();
         if !text.contains(&more) {
             text.push_str(": ");
             text.push_str(&more);
         }
-        below = error.source();
+        below = cause.source();
     }
     text
 }

@@ -9,7 +9,7 @@ use model::resources::Resources;
 /// is cheaper than dividing: who goes through many places asks this first.
 #[inline]
 pub(crate) fn full(asked: &Resources, free: &Resources) -> bool {
-    let lacks = |asked: i64, free: i64| asked > 0 && asked > free;
+    let lacks = |amount: i64, left: i64| amount > 0 && amount > left;
     free.pods <= 0
         || lacks(asked.cpu_milli, free.cpu_milli)
         || lacks(asked.memory, free.memory)
@@ -22,15 +22,15 @@ pub(crate) fn room(asked: &Resources, free: &Resources) -> u64 {
         return 0;
     }
     let mut room = free.pods.unsigned_abs();
-    for (asked, free) in [
+    for (amount, left) in [
         (asked.cpu_milli, free.cpu_milli),
         (asked.memory, free.memory),
         (asked.ephemeral, free.ephemeral),
     ] {
-        room = at_most(room, asked, free);
+        room = at_most(room, amount, left);
     }
-    for (name, asked) in &asked.extended {
-        room = at_most(room, *asked, free.get(name));
+    for (name, amount) in &asked.extended {
+        room = at_most(room, *amount, free.get(name));
     }
     room
 }
@@ -59,9 +59,9 @@ pub(crate) fn give(free: &mut Resources, asked: &Resources) {
     free.cpu_milli = free.cpu_milli.saturating_add(asked.cpu_milli.max(0));
     free.memory = free.memory.saturating_add(asked.memory.max(0));
     free.ephemeral = free.ephemeral.saturating_add(asked.ephemeral.max(0));
-    for (name, asked) in asked.extended.iter().filter(|(_, asked)| **asked > 0) {
+    for (name, amount) in asked.extended.iter().filter(|(_, amount)| **amount > 0) {
         if let Some(have) = free.extended.get_mut(name) {
-            *have = have.saturating_add(*asked);
+            *have = have.saturating_add(*amount);
         }
     }
 }
@@ -69,7 +69,7 @@ pub(crate) fn give(free: &mut Resources, asked: &Resources) {
 /// Takes `count` pods that ask `asked` out of `free`. A negative request gives nothing back.
 pub(crate) fn take(free: &mut Resources, asked: &Resources, count: u64) {
     let count = i64::try_from(count).unwrap_or(i64::MAX);
-    let times = |asked: i64| asked.max(0).saturating_mul(count);
+    let times = |amount: i64| amount.max(0).saturating_mul(count);
     free.pods = free.pods.saturating_sub(count);
     free.cpu_milli = free.cpu_milli.saturating_sub(times(asked.cpu_milli));
     free.memory = free.memory.saturating_sub(times(asked.memory));
@@ -77,12 +77,12 @@ pub(crate) fn take(free: &mut Resources, asked: &Resources, count: u64) {
     if asked.extended.is_empty() {
         return;
     }
-    for (name, asked) in asked.extended.iter().filter(|(_, asked)| **asked > 0) {
+    for (name, amount) in asked.extended.iter().filter(|(_, amount)| **amount > 0) {
         if let Some(have) = free.extended.get_mut(name) {
-            *have = have.saturating_sub(times(*asked));
+            *have = have.saturating_sub(times(*amount));
         } else {
             free.extended
-                .insert(name.clone(), 0i64.saturating_sub(times(*asked)));
+                .insert(name.clone(), 0i64.saturating_sub(times(*amount)));
         }
     }
 }

@@ -15,7 +15,7 @@ pub(crate) fn requirement(requirement: &Requirement, labels: &impl LabelSet) -> 
 }
 
 fn holds(requirement: &Requirement, value: Option<&str>) -> bool {
-    let listed = |value: &str| requirement.values.iter().any(|v| **v == *value);
+    let listed = |have: &str| requirement.values.iter().any(|v| **v == *have);
     match requirement.operator {
         Operator::In => value.is_some_and(listed),
         Operator::NotIn => !value.is_some_and(listed),

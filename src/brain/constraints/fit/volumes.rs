@@ -137,21 +137,21 @@ fn read(key: &PodKey, pod: &Pod, view: ClaimView<'_>, tell: bool) -> Option<Volu
             {
                 refuse(need, VolumeMisfit::ClaimNotOfPod { claim: name });
             }
-            Some(claim) => {
-                if claim.once_pod && !ephemeral {
+            Some(found) => {
+                if found.once_pod && !ephemeral {
                     if let Some(user) = view.claims.user(key, &name) {
                         let (claim, user) = (name.clone(), user.clone());
                         refuse(need, VolumeMisfit::ClaimInUse { claim, user });
                     }
                     need.alone.insert(name.clone());
                 }
-                of_claim(need, &of, claim, view, tell);
-                attach(need, view, &key.namespace, &name, claim);
+                of_claim(need, &of, found, view, tell);
+                attach(need, view, &key.namespace, &name, found);
             }
             // Its claim will be made for it once it is seen; the class is known.
             None if ephemeral => {
                 of_class(need, &name, class, None, view);
-                let class = class.or_else(|| default_class(cluster).map(|(name, _)| name));
+                let class = class.or_else(|| default_class(cluster).map(|(default, _)| default));
                 let claim = Claim {
                     class: class.cloned(),
                     ..Claim::default()
@@ -198,23 +198,29 @@ fn of_claim(need: &mut VolumeNeed, key: &PodKey, claim: &Claim, view: ClaimView<
         Some(volume) if claim.bound => match cluster.volumes.get(volume) {
             Some(found) => of_volume(need, volume, found),
             None => {
-                let (claim, volume) = (named(), volume.clone());
-                refuse(need, VolumeMisfit::NoVolume { claim, volume });
+                let misfit = VolumeMisfit::NoVolume {
+                    claim: named(),
+                    volume: volume.clone(),
+                };
+                refuse(need, misfit);
             }
         },
         Some(volume) => {
-            let (claim, volume) = (named(), volume.clone());
-            refuse(need, VolumeMisfit::NotBound { claim, volume });
+            let misfit = VolumeMisfit::NotBound {
+                claim: named(),
+                volume: volume.clone(),
+            };
+            refuse(need, misfit);
         }
         None => {
             if let Some(node) = &claim.selected_node {
                 need.selected = Some(node.clone());
             }
             let free_volumes = &view.claims.free_volumes;
-            let storage = claim.asks.as_ref().map(|asks| asks.storage);
-            let serving = storage.zip(free_volumes.matching(key));
+            let asked = claim.asks.as_ref().map(|asks| asks.storage);
+            let serving = asked.zip(free_volumes.matching(key));
             let Some((storage, matching)) = serving else {
-                return of_class(need, name, claim.class.as_ref(), storage, view);
+                return of_class(need, name, claim.class.as_ref(), asked, view);
             };
             let Some((class, found)) = class(claim.class.as_ref(), cluster) else {
                 return;
@@ -254,7 +260,7 @@ fn of_class(
     storage: Option<i64>,
     view: ClaimView<'_>,
 ) {
-    let Some((name, class)) = class(named, view.cluster) else {
+    let Some((name, found)) = class(named, view.cluster) else {
         let claim = claim.clone();
         return refuse(
             need,
@@ -264,11 +270,11 @@ fn of_class(
             },
         );
     };
-    if !class.wait_for_consumer {
+    if !found.wait_for_consumer {
         let (claim, class) = (claim.clone(), name.clone());
         return refuse(need, VolumeMisfit::UnboundImmediate { claim, class });
     }
-    if &*class.provisioner == NO_PROVISIONER {
+    if &*found.provisioner == NO_PROVISIONER {
         let why = VolumeMisfit::NoneFree {
             claim: claim.clone(),
             class: name.clone(),
@@ -276,8 +282,8 @@ fn of_class(
         };
         return refuse(need, why);
     }
-    if !class.topologies.is_empty() {
-        need.alternatives.push(class.topologies.clone());
+    if !found.topologies.is_empty() {
+        need.alternatives.push(found.topologies.clone());
     }
     let room = storage.and_then(|storage| view.claims.free.room(name, storage));
     need.rooms.extend(room);

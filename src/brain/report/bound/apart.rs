@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::check::neighbours::selected;
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::constraints::shape::NamespacedShape;
+use crate::index::{CliqueIndex, IndexVec};
 use model::scheduling::{HostPort, Labels, PodTerm};
 
 /// Cliques that the bound looks at, at most: the largest. Each is a levy.
@@ -62,7 +63,7 @@ fn address_of(port: &HostPort) -> &str {
 /// The cliques of these pods (with how many there are of each), and for each shape those it is in.
 pub(super) fn find_cliques<'a>(
     pods: &[(NamespacedShape<'a>, u64)],
-) -> (Vec<Clique<'a>>, Vec<Vec<usize>>) {
+) -> (IndexVec<CliqueIndex, Clique<'a>>, Vec<Vec<CliqueIndex>>) {
     let ports = pods.iter().flat_map(|(pod, _)| &pod.shape.host_ports);
     let ports: BTreeSet<(&str, i32, &str)> = ports
         .map(|port| (protocol_of(port), port.port, address_of(port)))
@@ -77,7 +78,7 @@ pub(super) fn find_cliques<'a>(
             let same = same.take_while(|(p, n, _)| (*p, *n) == (protocol, port.port));
             // One on all addresses excludes those on any.
             let same = same.filter(|(.., other)| address.is_empty() || *other == address);
-            of.extend(same.map(|(p, n, address)| Clique::Port(p, address, *n)));
+            of.extend(same.map(|(p, n, taken)| Clique::Port(p, taken, *n)));
         }
         for term in &pod.shape.pod_anti_affinity {
             let here = term.namespaces.is_empty() && term.namespace_selector.is_none()
@@ -97,8 +98,9 @@ pub(super) fn find_cliques<'a>(
     let mut largest: Vec<(Clique<'a>, u64)> = sizes.into_iter().filter(|(_, n)| *n > 1).collect();
     largest.sort_by_key(|(clique, size)| (std::cmp::Reverse(*size), *clique));
     largest.truncate(MAX_CLIQUES);
-    let cliques: Vec<Clique<'a>> = largest.into_iter().map(|(clique, _)| clique).collect();
-    let index = |clique: &Clique<'a>| cliques.iter().position(|known| known == clique);
+    let cliques = largest.into_iter().map(|(clique, _)| clique);
+    let cliques: IndexVec<CliqueIndex, Clique<'a>> = cliques.collect();
+    let index = |clique: &Clique<'a>| cliques.index_of(|known| known == clique);
     let within = within
         .iter()
         .map(|of| of.iter().filter_map(index).collect())
@@ -106,16 +108,17 @@ pub(super) fn find_cliques<'a>(
     (cliques, within)
 }
 
-/// How many pods of each clique a room may take, where that is limited.
+/// How many pods of each clique a room may take, where that is limited. `barred` are the cliques whose pods a pod that stays there
+/// keeps off.
 pub(super) fn count_most_in_room(
-    cliques: &[Clique<'_>],
+    cliques: &IndexVec<CliqueIndex, Clique<'_>>,
     labels: &Labels,
-    barred: impl Fn(usize) -> bool,
-) -> Vec<Option<i128>> {
-    let of = cliques.iter().enumerate();
+    barred: &IndexVec<CliqueIndex, bool>,
+) -> IndexVec<CliqueIndex, Option<i128>> {
+    let of = cliques.indexed();
     of.map(|(index, clique)| match clique {
         _ if !clique.holds_at(labels) => None,
-        _ if barred(index) => Some(0),
+        _ if barred[index] => Some(0),
         _ => Some(1),
     })
     .collect()

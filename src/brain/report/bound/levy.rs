@@ -13,8 +13,10 @@
 
 use std::collections::BTreeSet;
 
-use super::problem::{CoverProblem, PodClass};
-use crate::index::PoolIndex;
+use super::problem::{Amounts, CoverProblem, PodClass};
+use crate::index::{
+    ChoiceIndex, CliqueIndex, IndexVec, PodClassIndex, PoolIndex, ResourceIndex, RoomIndex,
+};
 
 /// How many sets of classes have levies of their own. Each multiplies the levies; more than a few say the
 /// same again.
@@ -22,17 +24,20 @@ const MAX_SETS: usize = 10;
 /// How many steps are tried for one resource of one set, evenly over the sizes that pods have.
 const MAX_STEPS: usize = 8;
 
+/// By class of pods: whether it is in a set of classes.
+type ClassSet = IndexVec<PodClassIndex, bool>;
+
 /// One levy.
 #[derive(Debug)]
 pub(super) struct Levy {
     /// By class of pods: what one pod of it pays to this levy, in the unit of `total`.
-    pub(super) pays: Vec<i128>,
+    pub(super) pays: IndexVec<PodClassIndex, i128>,
     /// What all that has to be paid comes to.
     pub(super) total: i128,
     /// The most that a machine collects, by candidate.
-    pub(super) machine: Vec<i128>,
+    pub(super) machine: IndexVec<ChoiceIndex, i128>,
     /// The most that a room collects.
-    pub(super) room: Vec<i128>,
+    pub(super) room: IndexVec<RoomIndex, i128>,
 }
 
 impl Levy {
@@ -49,16 +54,18 @@ impl Levy {
 /// All levies that pods pay, and those of pools.
 pub(super) fn list_levies(problem: &CoverProblem) -> Vec<Levy> {
     let mut levies = Vec::new();
-    let resources = problem.candidates.first().map_or(0, |c| c.amounts.len());
+    let resources = problem.candidates.first().into_iter();
+    let resources = resources.flat_map(|first| first.amounts.indexes());
     for set in list_sets(problem) {
-        for resource in 0..resources {
+        for resource in resources.clone() {
             levies.push(levy_amount(problem, &set, resource));
             for step in list_steps(problem, &set, resource) {
                 levies.push(levy_steps(problem, &set, resource, step));
             }
         }
     }
-    levies.extend((0..problem.cliques).map(|clique| levy_apart(problem, clique)));
+    let cliques = (0..problem.cliques).map(CliqueIndex);
+    levies.extend(cliques.map(|clique| levy_apart(problem, clique)));
     let pools = problem.kept.indexed();
     let pools = pools.filter(|(_, kept)| **kept > 0);
     levies.extend(pools.map(|(pool, kept)| {
@@ -75,26 +82,26 @@ pub(super) fn levy_heads(problem: &CoverProblem, least: i128) -> Levy {
 
 fn levy_machines(problem: &CoverProblem, total: i128, pays: impl Fn(PoolIndex) -> i128) -> Levy {
     Levy {
-        pays: vec![0; problem.classes.len()],
+        pays: problem.classes.with_each(0),
         total,
         machine: problem.candidates.iter().map(|c| pays(c.pool)).collect(),
-        room: vec![0; problem.rooms.len()],
+        room: problem.rooms.with_each(0),
     }
 }
 
-fn levy_amount(problem: &CoverProblem, set: &[bool], resource: usize) -> Levy {
-    let of = |amounts: &[i64]| i128::from(amounts[resource]);
+fn levy_amount(problem: &CoverProblem, set: &ClassSet, resource: ResourceIndex) -> Levy {
+    let of = |amounts: &Amounts| i128::from(amounts[resource]);
     levy_classes(problem, set, |class| of(&class.amounts), of)
 }
 
-fn levy_steps(problem: &CoverProblem, set: &[bool], resource: usize, step: i64) -> Levy {
-    let of = |amounts: &[i64]| i128::from(amounts[resource] / step);
+fn levy_steps(problem: &CoverProblem, set: &ClassSet, resource: ResourceIndex, step: i64) -> Levy {
+    let of = |amounts: &Amounts| i128::from(amounts[resource] / step);
     levy_classes(problem, set, |class| of(&class.amounts), of)
 }
 
-fn levy_apart(problem: &CoverProblem, clique: usize) -> Levy {
+fn levy_apart(problem: &CoverProblem, clique: CliqueIndex) -> Levy {
     let pays = |class: &PodClass| i128::from(class.cliques.contains(&clique));
-    let everyone = vec![true; problem.classes.len()];
+    let everyone = problem.classes.with_each(true);
     let mut levy = levy_classes(problem, &everyone, pays, |_| 1);
     for (most, room) in levy.room.iter_mut().zip(&problem.rooms) {
         if *most > 0 {
@@ -107,19 +114,19 @@ fn levy_apart(problem: &CoverProblem, clique: usize) -> Levy {
 /// A levy on the classes of a set; `most` is what a place of such a size can collect.
 fn levy_classes(
     problem: &CoverProblem,
-    set: &[bool],
+    set: &ClassSet,
     pays: impl Fn(&PodClass) -> i128,
-    most: impl Fn(&[i64]) -> i128,
+    most: impl Fn(&Amounts) -> i128,
 ) -> Levy {
     let classes = problem.classes.iter().zip(set);
-    let pays: Vec<i128> = classes
+    let pays: IndexVec<PodClassIndex, i128> = classes
         .map(|(class, is)| if *is { pays(class) } else { 0 })
         .collect();
     let each = pays.iter().zip(&problem.classes);
-    let total = each.fold(0i128, |sum, (pays, class)| {
-        sum.saturating_add(pays.saturating_mul(class.count))
+    let total = each.fold(0i128, |sum, (per_pod, class)| {
+        sum.saturating_add(per_pod.saturating_mul(class.count))
     });
-    let mut paid_at = vec![false; problem.candidates.len()];
+    let mut paid_at = problem.candidates.with_each(false);
     for (class, _) in problem
         .classes
         .iter()
@@ -162,32 +169,33 @@ fn levy_classes(
 
 /// Sets of classes: all; those that may be on certain candidates alone; and of each those that fit on nothing
 /// that there is.
-fn list_sets(problem: &CoverProblem) -> Vec<Vec<bool>> {
+fn list_sets(problem: &CoverProblem) -> Vec<ClassSet> {
     let classes = &problem.classes;
-    let unplaced = |class: usize| !problem.rooms.iter().any(|room| room.may[class]);
-    let unplaced: Vec<bool> = (0..classes.len()).map(unplaced).collect();
-    let mut within: Vec<&Vec<bool>> = classes.iter().map(|class| &class.may).collect();
+    let unplaced = |class: PodClassIndex| !problem.rooms.iter().any(|room| room.may[class]);
+    let unplaced: ClassSet = classes.indexes().map(unplaced).collect();
+    let mut within: Vec<&IndexVec<ChoiceIndex, bool>> =
+        classes.iter().map(|class| &class.may).collect();
     within.sort_unstable();
     within.dedup();
-    let inside = |within: &[bool]| -> Vec<bool> {
+    let inside = |places: &IndexVec<ChoiceIndex, bool>| -> ClassSet {
         let inside = |class: &PodClass| {
             class
                 .may
                 .iter()
-                .zip(within)
+                .zip(places)
                 .all(|(may, in_it)| !may || *in_it)
         };
         classes.iter().map(inside).collect()
     };
-    let mut sets = vec![vec![true; classes.len()]];
-    sets.extend(within.into_iter().map(|within| inside(within)));
+    let mut sets = vec![classes.with_each(true)];
+    sets.extend(within.into_iter().map(inside));
     let mut known = BTreeSet::new();
     let mut all = Vec::new();
     for set in sets {
-        let alone: Vec<bool> = set.iter().zip(&unplaced).map(|(a, b)| *a && *b).collect();
-        for set in [set, alone] {
-            if all.len() < MAX_SETS && set.contains(&true) && known.insert(set.clone()) {
-                all.push(set);
+        let alone: ClassSet = set.iter().zip(&unplaced).map(|(a, b)| *a && *b).collect();
+        for subset in [set, alone] {
+            if all.len() < MAX_SETS && subset.contains(&true) && known.insert(subset.clone()) {
+                all.push(subset);
             }
         }
     }
@@ -195,7 +203,7 @@ fn list_sets(problem: &CoverProblem) -> Vec<Vec<bool>> {
 }
 
 /// The sizes that are worth a try as a step: what pods of the set ask.
-fn list_steps(problem: &CoverProblem, set: &[bool], resource: usize) -> Vec<i64> {
+fn list_steps(problem: &CoverProblem, set: &ClassSet, resource: ResourceIndex) -> Vec<i64> {
     let classes = problem.classes.iter().zip(set).filter(|(_, is)| **is);
     let sizes: BTreeSet<i64> = classes.map(|(class, _)| class.amounts[resource]).collect();
     let sizes: Vec<i64> = sizes.into_iter().filter(|size| *size > 1).collect();

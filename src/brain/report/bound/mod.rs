@@ -43,7 +43,7 @@ use model::report::PodVerdict;
 use model::resources::Resources;
 
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{IndexVec, NodeIndex, PoolIndex, ShapeId};
+use crate::index::{ChoiceIndex, IndexVec, NodeIndex, PoolIndex, ShapeId};
 use crate::report::explain::{self, Asked};
 use crate::scale_down::evacuate;
 use crate::scale_up::grow;
@@ -159,12 +159,12 @@ impl BoundInput {
 
 /// Both bounds. What cannot be proven, because numbers are too large to reckon with, is zero.
 fn prove_least(problem: &CoverProblem) -> LowerBound {
-    let ones = vec![1; problem.candidates.len()];
+    let ones = problem.candidates.with_each(1);
     let mut levies = levy::list_levies(problem);
     let nodes = prove_bound(problem, &levies, &ones);
     // Any plan has at least `nodes` machines: that is a levy too.
     levies.push(levy::levy_heads(problem, nodes));
-    let prices: Vec<i128> = problem.candidates.iter().map(|c| c.price).collect();
+    let prices = problem.candidates.iter().map(|c| c.price).collect();
     let price = prove_bound(problem, &levies, &prices);
     LowerBound {
         nodes: u32::try_from(nodes).unwrap_or(0),
@@ -172,7 +172,11 @@ fn prove_least(problem: &CoverProblem) -> LowerBound {
     }
 }
 
-fn prove_bound(problem: &CoverProblem, levies: &[levy::Levy], prices: &[i128]) -> i128 {
+fn prove_bound(
+    problem: &CoverProblem,
+    levies: &[levy::Levy],
+    prices: &IndexVec<ChoiceIndex, i128>,
+) -> i128 {
     let useful = rates::find_useful(levies, prices);
     let rates = rates::find_rates(&useful, prices);
     proof::prove(problem, &useful, &rates, prices).unwrap_or(0)

@@ -2,13 +2,14 @@
 
 use super::levy::Levy;
 use super::problem::CoverProblem;
+use crate::index::{ChoiceIndex, IndexVec, PodClassIndex};
 
 /// What one unit of price is in the integers that rates are reckoned in, where prices need few bits.
 const FINE: u32 = 84;
 /// Rates that ask too much of a machine are lowered in parts of two to the power of this.
 const PARTS: u32 = 24;
 
-/// Rates as integers: a levy takes `rates[levy]` for each unit that is paid, where a machine's price is its
+/// Rates as integers: a levy takes the rate at its own position in `rates` for each unit that is paid, where a machine's price is its
 /// price times `unit`.
 #[derive(Debug)]
 pub(super) struct IntegerRates {
@@ -17,7 +18,7 @@ pub(super) struct IntegerRates {
 }
 
 /// What a unit of price is, for these prices: the finer the cheaper they are, so that nothing overflows.
-pub(super) fn choose_unit(prices: &[i128]) -> i128 {
+pub(super) fn choose_unit(prices: &IndexVec<ChoiceIndex, i128>) -> i128 {
     let most = prices.iter().copied().max().unwrap_or(0).max(1);
     1 << FINE.saturating_sub(most.ilog2())
 }
@@ -34,7 +35,7 @@ pub(super) fn prove(
     problem: &CoverProblem,
     levies: &[&Levy],
     found: &IntegerRates,
-    prices: &[i128],
+    prices: &IndexVec<ChoiceIndex, i128>,
 ) -> Option<i128> {
     let rates = lower_rates(levies, found, prices)?;
     let mut paid: i128 = 0;
@@ -42,26 +43,26 @@ pub(super) fn prove(
         paid = paid.checked_add(rate.checked_mul(levy.total)?)?;
     }
     // By class of pods: the price, in the unit of `prices`, that one pod of it pays over all levies together.
-    let mut each: Vec<i128> = vec![0; problem.classes.len()];
+    let mut each: IndexVec<PodClassIndex, i128> = problem.classes.with_each(0);
     for (levy, rate) in levies.iter().zip(&rates).filter(|(_, rate)| **rate > 0) {
         for (sum, pays) in each.iter_mut().zip(&levy.pays) {
             *sum = sum.checked_add(rate.checked_mul(*pays)?)?;
         }
     }
-    for (index, room) in problem.rooms.iter().enumerate() {
+    for (index, room) in problem.rooms.indexed() {
         let mut most: i128 = 0;
         for (levy, rate) in levies.iter().zip(&rates) {
             most = most.checked_add(rate.checked_mul(levy.room[index])?)?;
         }
         let mut all: i128 = 0;
-        for (class, each) in problem
+        for (class, per_pod) in problem
             .classes
             .iter()
             .zip(&each)
             .zip(&room.may)
             .filter_map(|(x, may)| may.then_some(x))
         {
-            all = all.checked_add(each.checked_mul(class.count)?)?;
+            all = all.checked_add(per_pod.checked_mul(class.count)?)?;
         }
         paid -= most.min(all);
     }
@@ -74,9 +75,13 @@ pub(super) fn prove(
 }
 
 /// The rates, such that no machine has to collect more than its price.
-fn lower_rates(levies: &[&Levy], found: &IntegerRates, prices: &[i128]) -> Option<Vec<i128>> {
+fn lower_rates(
+    levies: &[&Levy],
+    found: &IntegerRates,
+    prices: &IndexVec<ChoiceIndex, i128>,
+) -> Option<Vec<i128>> {
     let mut part: i128 = 1 << PARTS;
-    for (candidate, price) in prices.iter().enumerate() {
+    for (candidate, price) in prices.indexed() {
         let mut asked: i128 = 0;
         for (levy, rate) in levies.iter().zip(&found.rates) {
             asked = asked.checked_add(rate.checked_mul(levy.machine[candidate])?)?;

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use super::BoundInput;
 use super::apart::{self, Clique};
-use super::problem::{CoverProblem, ExistingNode, MachineOption, PodClass, holds};
+use super::problem::{Amounts, CoverProblem, ExistingNode, MachineOption, PODS, PodClass, holds};
 use crate::check::matching::mismatch_with;
 use crate::constraints::fit::NEW;
 use crate::constraints::shape::{NamespacedShape, Resident};
-use crate::index::{IndexVec, PoolIndex, ShapeId};
+use crate::index::{
+    ChoiceIndex, CliqueIndex, IndexVec, NodeFiltersId, PodClassIndex, PoolIndex, RoomIndex, ShapeId,
+};
 use crate::simulation::offer::{Choice, ChoiceList};
 use crate::simulation::world::{SimCluster, SimNode};
 use model::resources::Resources;
@@ -23,7 +25,10 @@ const MAX_QUESTIONS: usize = 200_000;
 type NodeFilters<'a> = (&'a Labels, &'a Option<Vec<NodeTerm>>, &'a [Toleration]);
 
 /// The key of a class of pods: pods that differ in one part of it are in different classes.
-type PodClassKey = (usize, Vec<i64>, Vec<usize>);
+type PodClassKey = (NodeFiltersId, Amounts, Vec<CliqueIndex>);
+
+/// Classes of pods by their indexes, and a shape of each, in the same order.
+type FoundClasses<'a> = (IndexVec<PodClassIndex, PodClass>, Vec<&'a PodShape>);
 
 /// The names of the resources that somebody asks for, in the order of amounts.
 struct ResourceNames(Vec<Arc<str>>);
@@ -36,8 +41,8 @@ impl ResourceNames {
         all.map(|amount| amount.max(0))
     }
 
-    fn amounts(&self, of: &Resources) -> Vec<i64> {
-        let mut amounts = Vec::with_capacity(4 + self.0.len());
+    fn amounts(&self, of: &Resources) -> Amounts {
+        let mut amounts: Amounts = Vec::with_capacity(4 + self.0.len()).into();
         amounts.extend(self.of(of));
         amounts
     }
@@ -63,7 +68,8 @@ pub(super) fn read_problem(
         .map(|(name, _)| name)
         .collect();
     let names = ResourceNames(names.into_iter().cloned().collect());
-    let candidates: Vec<MachineOption> = choices.iter().map(|of| candidate(of, &names)).collect();
+    let candidates = choices.iter().map(|of| candidate(of, &names));
+    let candidates: IndexVec<ChoiceIndex, MachineOption> = candidates.collect();
     let (cliques, within) = apart::find_cliques(&pods);
     let (mut classes, shapes) = find_classes(&pods, &within, &names);
     for (class, shape) in classes.iter_mut().zip(&shapes) {
@@ -78,7 +84,7 @@ pub(super) fn read_problem(
     classes.retain(|_| *keep.next().unwrap_or(&false));
     let shapes = shapes.into_iter().zip(&known);
     let shapes: Vec<&PodShape> = shapes
-        .filter(|(_, known)| **known)
+        .filter(|(_, is_known)| **is_known)
         .map(|(s, _)| s)
         .collect();
     let rooms = rooms(world, before, &names, &classes, &shapes, &cliques);
@@ -93,14 +99,14 @@ pub(super) fn read_problem(
 
 /// What a choice offers at most on a host it can be made on.
 fn candidate(choice: &Choice<'_>, names: &ResourceNames) -> MachineOption {
-    let mut most = names.amounts(&Resources::default());
+    let mut amounts = names.amounts(&Resources::default());
     for offer in choice.offers.iter().filter(|offer| offer.copy.is_ok()) {
-        for (most, amount) in most.iter_mut().zip(names.of(&offer.free)) {
+        for (most, amount) in amounts.iter_mut().zip(names.of(&offer.free)) {
             *most = amount.max(*most);
         }
     }
     MachineOption {
-        amounts: most,
+        amounts,
         price: i128::from(choice.price),
         pool: choice.pool_index,
     }
@@ -109,12 +115,12 @@ fn candidate(choice: &Choice<'_>, names: &ResourceNames) -> MachineOption {
 /// Alike pods together, with a shape of each.
 fn find_classes<'a>(
     pods: &[(NamespacedShape<'a>, u64)],
-    within: &[Vec<usize>],
+    within: &[Vec<CliqueIndex>],
     names: &ResourceNames,
-) -> (Vec<PodClass>, Vec<&'a PodShape>) {
-    let mut ids: BTreeMap<NodeFilters<'a>, usize> = BTreeMap::new();
-    let mut known: BTreeMap<PodClassKey, usize> = BTreeMap::new();
-    let (mut classes, mut shapes): (Vec<PodClass>, Vec<&PodShape>) = (Vec::new(), Vec::new());
+) -> FoundClasses<'a> {
+    let mut ids: BTreeMap<NodeFilters<'a>, NodeFiltersId> = BTreeMap::new();
+    let mut known: BTreeMap<PodClassKey, PodClassIndex> = BTreeMap::new();
+    let (mut classes, mut shapes): FoundClasses<'a> = (IndexVec::default(), Vec::new());
     for ((pod, count), cliques) in pods.iter().zip(within) {
         let shape = pod.shape;
         let requirements = (
@@ -122,21 +128,20 @@ fn find_classes<'a>(
             &shape.node_affinity,
             &shape.tolerations[..],
         );
-        let next = ids.len();
+        let next = NodeFiltersId(ids.len());
         let requirements = *ids.entry(requirements).or_insert(next);
         let mut amounts = names.amounts(&shape.requests);
         // Every pod takes one slot, whatever it says.
-        amounts[3] = 1;
+        amounts[PODS] = 1;
         let key = (requirements, amounts, cliques.clone());
-        let class = *known.entry(key).or_insert_with_key(|(_, amounts, _)| {
-            classes.push(PodClass {
-                amounts: amounts.clone(),
-                count: 0,
-                may: Vec::new(),
-                cliques: cliques.clone(),
-            });
+        let class = *known.entry(key).or_insert_with_key(|(_, asked, _)| {
             shapes.push(shape);
-            classes.len() - 1
+            classes.push(PodClass {
+                amounts: asked.clone(),
+                count: 0,
+                may: IndexVec::default(),
+                cliques: cliques.clone(),
+            })
         });
         classes[class].count += i128::from(*count);
     }
@@ -146,10 +151,10 @@ fn find_classes<'a>(
 /// By choice: whether one such pod could be on some machine of it.
 fn may_be_made(
     shape: &PodShape,
-    asked: &[i64],
+    asked: &Amounts,
     choices: &ChoiceList<'_>,
-    candidates: &[MachineOption],
-) -> Vec<bool> {
+    candidates: &IndexVec<ChoiceIndex, MachineOption>,
+) -> IndexVec<ChoiceIndex, bool> {
     let both = choices.iter().zip(candidates);
     both.map(|(choice, candidate)| {
         let mut offers = choice.offers.iter().filter(|offer| offer.copy.is_ok());
@@ -165,14 +170,13 @@ fn rooms(
     world: &SimCluster<'_>,
     before: &BoundInput,
     names: &ResourceNames,
-    classes: &[PodClass],
+    classes: &IndexVec<PodClassIndex, PodClass>,
     shapes: &[&PodShape],
-    cliques: &[Clique<'_>],
-) -> Vec<ExistingNode> {
+    cliques: &IndexVec<CliqueIndex, Clique<'_>>,
+) -> IndexVec<RoomIndex, ExistingNode> {
     let mut questions = 0;
-    let mut bars: Vec<IndexVec<ShapeId, Option<bool>>> =
-        vec![world.shapes.with_each(None); cliques.len()];
-    let mut rooms = Vec::new();
+    let mut bars = cliques.with_each(world.shapes.with_each(None));
+    let mut rooms = IndexVec::default();
     for (index, free) in &before.rooms {
         let (node, amounts) = (&world.nodes[*index], names.amounts(free));
         let fits = classes.iter().zip(shapes).map(|(class, shape)| {
@@ -183,12 +187,12 @@ fn rooms(
             questions > MAX_QUESTIONS
                 || mismatch_with(shape, &node.name, &node.labels, &node.taints).is_none()
         });
-        let may: Vec<bool> = fits.collect();
+        let may: IndexVec<PodClassIndex, bool> = fits.collect();
         if !may.contains(&true) {
             continue;
         }
         let barred = stays(node, world, cliques, &mut bars);
-        let most = apart::count_most_in_room(cliques, &node.labels, |clique| barred[clique]);
+        let most = apart::count_most_in_room(cliques, &node.labels, &barred);
         rooms.push(ExistingNode { amounts, may, most });
     }
     rooms
@@ -198,9 +202,9 @@ fn rooms(
 fn stays(
     node: &SimNode,
     world: &SimCluster<'_>,
-    cliques: &[Clique<'_>],
-    known: &mut [IndexVec<ShapeId, Option<bool>>],
-) -> Vec<bool> {
+    cliques: &IndexVec<CliqueIndex, Clique<'_>>,
+    known: &mut IndexVec<CliqueIndex, IndexVec<ShapeId, Option<bool>>>,
+) -> IndexVec<CliqueIndex, bool> {
     // What this decision put there could be elsewhere in another plan.
     let moves = |shape: ShapeId| -> u64 {
         let guests = node.guests.iter().filter(|(guest, ..)| *guest == shape);
@@ -213,9 +217,9 @@ fn stays(
         .map(|resident| resident.shape)
         .collect();
     let of = cliques.iter().zip(known);
-    of.map(|(clique, known)| {
+    of.map(|(clique, barred)| {
         stay.iter().any(|shape| {
-            *known[*shape].get_or_insert_with(|| clique.barred_by(world.shapes[*shape]))
+            *barred[*shape].get_or_insert_with(|| clique.barred_by(world.shapes[*shape]))
         })
     })
     .collect()

@@ -1,11 +1,15 @@
 //! The example of the room's page, number by number.
 
 use super::{CoverProblem, levy, pose_problem};
+use crate::index::{ChoiceIndex, PodClassIndex, ResourceIndex};
 use crate::report::explain::Asked;
 use crate::tests::lab::{GI, Lab, lab};
 use crate::tests::pages::example::{Example, grouped, price};
 use crate::tests::pages::{limited, three_types};
 use model::decision::Decision;
+
+const CPU: ResourceIndex = ResourceIndex(0);
+const MEMORY: ResourceIndex = ResourceIndex(1);
 
 /// The world of the example: nine pods, each larger than half of a machine.
 fn nine_pods(page: &mut Example) -> Lab {
@@ -54,11 +58,11 @@ fn the_example_of_report() {
         grouped(growth.price)
     ));
     let problem = pose(&lab, &decision);
-    let ([class], [option]) = (&problem.classes[..], &problem.candidates[..]) else {
+    let ([class], [option]) = (&*problem.classes, &*problem.candidates) else {
         panic!("{problem:?}")
     };
     assert!(problem.rooms.is_empty());
-    let [cpu, memory, disk, pods] = class.amounts[..] else {
+    let [cpu, memory, disk, pods] = *class.amounts else {
         panic!("{class:?}")
     };
     assert_eq!(disk, 0);
@@ -67,8 +71,8 @@ fn the_example_of_report() {
          its disk, its pod slots; price {}).",
         grouped(memory),
         class.count,
-        option.amounts[0],
-        grouped(option.amounts[1]),
+        option.amounts[CPU],
+        grouped(option.amounts[MEMORY]),
         grouped(option.price)
     ));
     levies(&mut page, &problem);
@@ -92,32 +96,35 @@ fn the_example_of_report() {
 /// The two levies that the page tells of.
 fn levies(page: &mut Example, problem: &CoverProblem) {
     let all = levy::list_levies(problem);
-    let (asked, size) = (
-        problem.classes[0].amounts[0],
-        problem.candidates[0].amounts[0],
-    );
-    let amount = all.iter().find(|levy| levy.pays == [i128::from(asked)]);
+    let ([class], [option]) = (&*problem.classes, &*problem.candidates) else {
+        panic!("{problem:?}")
+    };
+    let (asked, size) = (class.amounts[CPU], option.amounts[CPU]);
+    let amount = all.iter().find(|levy| *levy.pays == [i128::from(asked)]);
     let amount = amount.expect("the levy of what is asked of CPU");
+    let ([pays], [most]) = (&*amount.pays, &*amount.machine) else {
+        panic!("{amount:?}")
+    };
     page.says(&format!(
         "the levy amount of CPU: each pod pays {}, all pay {}, a machine collects {} at most. That proves ⌈{} / {}⌉ = {} machines.",
-        amount.pays[0],
+        pays,
         grouped(amount.total),
-        amount.machine[0],
+        most,
         grouped(amount.total),
-        amount.machine[0],
-        divide_up(amount.total, amount.machine[0])
+        most,
+        divide_up(amount.total, *most)
     ));
     let steps = all
         .iter()
-        .find(|levy| levy.pays == [1] && levy.machine == [1]);
+        .find(|levy| *levy.pays == [1] && *levy.machine == [1]);
     let steps = steps.expect("the levy of steps of CPU");
     page.says(&format!(
         "the levy steps of θ = {asked}: each pod pays ⌊{asked} / {asked}⌋ = {}, all pay {}, a machine collects ⌊{size} / {asked}⌋ = {}. \
          That proves {}.",
-        steps.pays[0],
+        steps.pays[PodClassIndex(0)],
         steps.total,
-        steps.machine[0],
-        divide_up(steps.total, steps.machine[0])
+        steps.machine[ChoiceIndex(0)],
+        divide_up(steps.total, steps.machine[ChoiceIndex(0)])
     ));
 }
 

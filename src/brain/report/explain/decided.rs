@@ -54,8 +54,8 @@ pub(super) fn carry_out<'a>(
             offer::place(&mut world, choice, offer, named, site);
         }
     }
-    for (key, verdict) in &decision.report.pods {
-        let pod = turn.view.snapshot.cluster.pods.get_key_value(key);
+    for (planned, verdict) in &decision.report.pods {
+        let pod = turn.view.snapshot.cluster.pods.get_key_value(planned);
         let index = place(verdict).and_then(|name| world.by_name.get(name).copied());
         let (Some((key, pod)), Some(index)) = (pod, index) else {
             continue;

@@ -32,7 +32,10 @@ pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
         .machine_of_node(name)
         .or(turn.view.machines.get(name));
     let (full_name, told) = match (node, machine) {
-        (Some((name, _)), machine) => (name.clone(), machine.map(|machine| facts(&turn, machine))),
+        (Some((node_name, _)), machine) => (
+            node_name.clone(),
+            machine.map(|machine| facts(&turn, machine)),
+        ),
         (None, Some(machine)) => (machine.name.clone(), Some(facts(&turn, machine))),
         (None, None) => return None,
     };
@@ -44,8 +47,9 @@ pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
     Some(NodeStory {
         verdict: report.nodes.get(&full_name).cloned(),
         unneeded_since: asked.memory.unneeded_since.get(&full_name).copied(),
-        requested_permille: node
-            .map_or_else(BTreeMap::new, |(name, node)| shares(&turn, name, node)),
+        requested_permille: node.map_or_else(BTreeMap::new, |(node_name, node)| {
+            shares(&turn, node_name, node)
+        }),
         pods: find_fates(asked, &turn, &mut world, (name, evacuee.as_ref())),
         expected: expected(asked, name),
         holds: shrink_holds(&report.holds),
@@ -115,7 +119,7 @@ fn shares(turn: &DecisionBuilder<'_>, name: &str, node: &Node) -> BTreeMap<Arc<s
     for (_, pod) in turn.view.pods(name) {
         sum.add(&pod.shape.requests);
     }
-    let extended = node.allocatable.extended.keys().map(|name| &**name);
+    let extended = node.allocatable.extended.keys().map(|resource| &**resource);
     ["cpu", "memory", "ephemeral-storage", "pods"]
         .into_iter()
         .chain(extended)
@@ -221,8 +225,8 @@ fn remove_others<'a>(asked: Asked<'a>, world: &mut SimCluster<'a>, name: &str) {
             continue;
         }
         world.close(node);
-        for (key, to) in moves {
-            let pod = asked.snapshot.cluster.pods.get_key_value(key);
+        for (moved, to) in moves {
+            let pod = asked.snapshot.cluster.pods.get_key_value(moved);
             let target = world.by_name.get(to).copied();
             if let (Some((key, pod)), Some(target)) = (pod, target) {
                 let shape = world.intern(&key.namespace, &pod.shape);

@@ -186,9 +186,9 @@ impl PodQuestion<'_, '_> {
         limits: &LimitTracker,
     ) -> Vec<OfferAnswer> {
         let mut answers = Vec::new();
-        for (choice, domains) in choices.iter().zip(&self.domains) {
+        for (choice, of_choice) in choices.iter().zip(&self.domains) {
             let limit = limits.admits(turn, choice).err().map(Arc::new);
-            for (offer, domains) in choice.offers.iter().zip(domains) {
+            for (offer, domains) in choice.offers.iter().zip(of_choice) {
                 let mut misfits = self.of(choice, offer, domains).into_iter();
                 answers.push(OfferAnswer {
                     pool: choice.pool.clone(),

@@ -14,7 +14,9 @@ use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::fit::{self, NodeView, node_preferences, selector};
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{ChoiceIndex, KeyId, NodeIndex, OfferIndex, ShapeId};
+use crate::index::{
+    ApartTermIndex, ChoiceIndex, KeyId, NearTermIndex, NodeIndex, OfferIndex, ShapeId,
+};
 use crate::simulation::company::topology::{DomainId, FRESH, NOWHERE};
 use crate::simulation::company::{Evenness, Preferences, Rules};
 use crate::simulation::offer::{Choice, ChoiceList};
@@ -141,9 +143,9 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
         held: impl Fn(&Choice<'a>, OfferIndex) -> Option<String>,
     ) -> Vec<OtherPlace> {
         let company = |what: NodeOrOffer| {
-            let misfit = |rules| {
+            let misfit = |asked| {
                 let at = |key| self.domain(what, key);
-                self.world.company.misfit(rules, at)
+                self.world.company.misfit(asked, at)
             };
             rules.and_then(misfit).map(|misfit| misfit.to_string())
         };
@@ -227,11 +229,13 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
             answers.extend(unmet.filter(|answer| !answer.met));
             return answers;
         }
-        for (n, (weight, term)) in self.pod.preferred_pods.iter().enumerate() {
-            answers.push(self.near(&preferences, n, *weight, term));
+        let near = (0..).map(NearTermIndex).zip(&self.pod.preferred_pods);
+        for (index, (weight, term)) in near {
+            answers.push(self.near(&preferences, index, *weight, term));
         }
-        for (n, (weight, term)) in self.pod.preferred_anti_pods.iter().enumerate() {
-            answers.push(self.apart(&preferences, n, *weight, term));
+        let apart = (0..).map(ApartTermIndex).zip(&self.pod.preferred_anti_pods);
+        for (index, (weight, term)) in apart {
+            answers.push(self.apart(&preferences, index, *weight, term));
         }
         answers.extend(spreads.into_iter().map(|spread| self.spread(spread)));
         answers
@@ -288,14 +292,14 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
     fn near(
         &self,
         preferences: &Preferences,
-        n: usize,
+        index: NearTermIndex,
         weight: i32,
         term: &PodTerm,
     ) -> PreferenceAnswer {
         let pods = |what: NodeOrOffer| {
             self.world
                 .company
-                .near(preferences, n, |key| self.domain(what, key))
+                .near(preferences, index, |key| self.domain(what, key))
         };
         let preference = format!("prefers to be near {}", company_words(term));
         let mut answer = self.answer(
@@ -313,14 +317,14 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
     fn apart(
         &self,
         preferences: &Preferences,
-        n: usize,
+        index: ApartTermIndex,
         weight: i32,
         term: &PodTerm,
     ) -> PreferenceAnswer {
         let pods = |what: NodeOrOffer| {
             self.world
                 .company
-                .apart(preferences, n, |key| self.domain(what, key))
+                .apart(preferences, index, |key| self.domain(what, key))
         };
         let preference = format!("prefers to be away from {}", company_words(term));
         let mut answer = self.answer(

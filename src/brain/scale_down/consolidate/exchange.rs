@@ -2,6 +2,7 @@
 //! is cheaper, and nothing has to be made for it.
 
 use crate::decision::turn::DecisionBuilder;
+use crate::index::{IndexVec, UnneededIndex};
 use crate::scale_down::candidates::RemovalCandidate;
 use crate::scale_down::mode::Mode;
 use crate::scale_down::node_budgets::NodeBudgets;
@@ -20,7 +21,7 @@ pub(crate) fn plan<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
     rehearsals: &mut Rehearsals,
-    unneeded: &mut Vec<RemovalGroup<'a>>,
+    unneeded: &mut IndexVec<UnneededIndex, RemovalGroup<'a>>,
     stuck: Vec<RemovalCandidate<'a>>,
 ) -> Vec<RemovalCandidate<'a>> {
     let mut left = Vec::new();
@@ -71,10 +72,11 @@ fn exchanged<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
     rehearsals: &mut Rehearsals,
-    unneeded: &mut Vec<RemovalGroup<'a>>,
+    unneeded: &mut IndexVec<UnneededIndex, RemovalGroup<'a>>,
     mut candidate: RemovalCandidate<'a>,
 ) -> Option<RemovalCandidate<'a>> {
-    let mut spares: Vec<usize> = (0..unneeded.len())
+    let mut spares: Vec<UnneededIndex> = unneeded
+        .indexes()
         .filter(|index| cheaper(turn, &unneeded[*index], &candidate))
         .collect();
     spares.sort_by_key(|index| (unneeded[*index].nodes[0].price, *index));

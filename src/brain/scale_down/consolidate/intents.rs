@@ -56,7 +56,7 @@ pub(crate) fn tidy(turn: &mut DecisionBuilder<'_>) {
         };
         let stays = |name: &Arc<str>| {
             let behind = turn.view.machine_of_node(name);
-            behind.is_some_and(|machine| machine.phase == MachinePhase::Up)
+            behind.is_some_and(|behind| behind.phase == MachinePhase::Up)
         };
         replacement.gone.retain(|name| !stays(name));
         let alive = matches!(machine.phase, MachinePhase::Coming | MachinePhase::Up);

@@ -90,11 +90,11 @@ pub(crate) fn plan<'a>(
         .or_else(|| replace_one(turn, world, &mut search, removals, &nodes));
     let what = found
         .as_ref()
-        .map(|(nodes, machine)| describe(turn, choices, nodes, machine))
+        .map(|(replaced, machine)| describe(turn, choices, replaced, machine))
         .unwrap_or_default();
     let same = before.is_some_and(|before| before.what == what);
     match found {
-        Some((nodes, machine)) if same => make(turn, world, choices, &nodes, &machine),
+        Some((replaced, machine)) if same => make(turn, world, choices, &replaced, &machine),
         found => {
             turn.memory.consolidation = Some(FoundConsolidation { what, since: now });
             if found.is_some() {

@@ -107,7 +107,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         labels.insert(HOSTNAME_LABEL.into(), self.world.nodes[node].name.clone());
         self.world.nodes[node].slots = slots;
         self.world.become_other(node, labels, free);
-        self.planned.fit_index.raise(machine.0, self.world);
+        self.planned.raise(machine, self.world);
         node
     }
 
@@ -222,9 +222,7 @@ impl<'p, 'a> Planner<'p, 'a> {
 
     /// Indexes the existing places again, after pods left them.
     pub(super) fn renew_existing(&mut self) {
-        let nodes = (0..self.existing.len()).map(|position| self.existing.at(position));
-        let nodes: Vec<NodeIndex> = nodes.collect();
-        self.existing = FitIndex::over(&nodes, self.world);
+        self.existing = FitIndex::over(self.existing.nodes(), self.world);
     }
 
     /// The next pods of a group go to a planned node.

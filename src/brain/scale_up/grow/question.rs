@@ -482,11 +482,11 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         }
         let dependent = |of: &Loose| view.group(of.group).dependent;
         let some = loose.iter().filter(|of| dependent(of)).count();
-        if some == 0 || some.saturating_mul(view.existing.len()) > NODES * NODES {
+        let existing = view.existing.nodes();
+        if some == 0 || some.saturating_mul(existing.len()) > NODES * NODES {
             return (fixed, nodes);
         }
-        for position in 0..view.existing.len() {
-            let node = view.existing.at(position);
+        for node in existing.iter().copied() {
             if view.world.nodes[node].closed {
                 continue;
             }

@@ -379,8 +379,8 @@ impl<'a> Company<'a> {
                 continue;
             }
             let spread = Arc::make_mut(rules).spread.iter_mut();
-            for spread in spread.filter(|spread| concerned(spread)) {
-                spread.open.retain(|open| *open != domain);
+            for rule in spread.filter(|rule| concerned(rule)) {
+                rule.open.retain(|open| *open != domain);
             }
         }
         before
@@ -388,9 +388,9 @@ impl<'a> Company<'a> {
 
     /// The rules are again what they were before a domain was closed. Those that came to be known since stay.
     pub(crate) fn reopen_domains(&mut self, before: IndexVec<ShapeId, Option<Arc<Rules>>>) {
-        for (rules, before) in self.rules.iter_mut().zip(before) {
-            if before.is_some() {
-                *rules = before;
+        for (rules, former) in self.rules.iter_mut().zip(before) {
+            if former.is_some() {
+                *rules = former;
             }
         }
     }
@@ -519,9 +519,9 @@ impl<'a> Company<'a> {
             return *known;
         }
         let mut counter = Counter::new(subject.clone());
-        let around = self.around();
         let id = self.counters.next_index();
         if counter.spreads() {
+            let around = self.around();
             for node in nodes {
                 counter.add_node(&around, node);
             }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::counter::{SpreadScope, Who};
 use super::topology::{DomainId, NOWHERE};
 use super::{Company, NamespacedShape};
-use crate::index::{CounterId, KeyId, NodeIndex, ShapeId};
+use crate::index::{ApartTermIndex, CounterId, IndexVec, KeyId, NearTermIndex, NodeIndex, ShapeId};
 use crate::simulation::world::{SimNode, SimNodes, SimShapes};
 use model::policy::ZONE_LABEL;
 use model::scheduling::{PodTerm, SpreadConstraint};
@@ -26,9 +26,9 @@ const ZONE_SKEW: i32 = 5;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Preferences {
     /// Preferred affinity terms: weight and counter.
-    near: Vec<(i64, CounterId)>,
+    near: IndexVec<NearTermIndex, (i64, CounterId)>,
     /// Preferred anti-affinity terms: weight (for each pod) and counter.
-    apart: Vec<(i64, CounterId)>,
+    apart: IndexVec<ApartTermIndex, (i64, CounterId)>,
     /// `ScheduleAnyway` spread constraints: `maxSkew` and counter.
     even: Vec<(i64, CounterId)>,
 }
@@ -154,26 +154,26 @@ impl<'a> Company<'a> {
         near.chain(apart).chain(even).fold(0, i64::saturating_add)
     }
 
-    /// The pods of the `n`-th preferred affinity term: in the domain of a place, and anywhere.
+    /// The pods of a preferred affinity term: in the domain of a place, and anywhere.
     pub(crate) fn near(
         &self,
         preferences: &Preferences,
-        n: usize,
+        term: NearTermIndex,
         at: impl Fn(KeyId) -> DomainId,
     ) -> (i64, i64) {
-        let (_, counter) = preferences.near[n];
+        let (_, counter) = preferences.near[term];
         let here = self.mates(counter, at).unwrap_or(0);
         (here, self.counters[counter].total())
     }
 
-    /// The pods of the `n`-th preferred anti-affinity term in the domain of a place.
+    /// The pods of a preferred anti-affinity term in the domain of a place.
     pub(crate) fn apart(
         &self,
         preferences: &Preferences,
-        n: usize,
+        term: ApartTermIndex,
         at: impl Fn(KeyId) -> DomainId,
     ) -> i64 {
-        self.mates(preferences.apart[n].1, at).unwrap_or(0)
+        self.mates(preferences.apart[term].1, at).unwrap_or(0)
     }
 
     /// What a pod prefers to be spread over.

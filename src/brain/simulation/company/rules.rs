@@ -384,12 +384,12 @@ impl Company<'_> {
 
     fn spread_misfit(&self, spread: &SpreadRule, at: impl Fn(KeyId) -> DomainId) -> Misfit {
         let counter = &self.counters[spread.counter];
-        let key = counter.subject.key;
         let missing = |key: &&KeyId| at(**key) == NOWHERE;
         if let Some(missing) = counter.subject.scope.keys.iter().find(missing) {
             let key = self.topology.name(*missing).clone();
             return Misfit::SpreadLabel { key };
         }
+        let key = counter.subject.key;
         let domain = at(key);
         let known = counter.knows(domain);
         let domains = counter.domains() + usize::from(!known);
@@ -407,7 +407,7 @@ impl Company<'_> {
             domain: self.topology.value(key, domain).cloned(),
             pods: here.saturating_add(i64::from(spread.counts_itself)),
             least,
-            least_domain: emptiest.and_then(|domain| self.topology.value(key, domain).cloned()),
+            least_domain: emptiest.and_then(|emptiest| self.topology.value(key, emptiest).cloned()),
             least_is_new: unopened.is_some(),
             max_skew: spread.max_skew,
             domains: few.then_some(domains),

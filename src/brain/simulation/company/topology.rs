@@ -71,8 +71,8 @@ impl TopologyDomains {
             values: IndexVec::default(),
             of_node: Vec::with_capacity(self.places).into(),
         };
-        for labels in labels {
-            let domain = key.domain_of(labels);
+        for of_node in labels {
+            let domain = key.domain_of(of_node);
             key.of_node.push(domain);
         }
         self.keys.push(key)

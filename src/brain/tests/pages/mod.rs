@@ -14,9 +14,10 @@ use crate::constraints::free_volumes::{AssumedBindings, VolumeBindings, VolumeNo
 use crate::constraints::shape::Keyed;
 use crate::decision::names::{TRIES, Taken};
 use crate::decision::turn::DecisionBuilder;
+use crate::index::ListIndex as _;
 use crate::inspect;
 use crate::lifecycle::{backoff, find_holds};
-use crate::observed::by_node::ByNode;
+use crate::observed::by_node::{ByNode, ByNodeIndex};
 use crate::observed::view::MachinePhase;
 use crate::simulation::world::NodeOrigin;
 use crate::simulation::{capacity, demand, offer, pack, places};
@@ -171,18 +172,19 @@ fn the_example_of_observed() {
     let mut page = Example::of("observed");
     let lab = observed(&mut page);
     let by_node = ByNode::of(&lab.snapshot.cluster);
-    let [n1, p1, gone] =
-        ["n1", "p-1", "gone"].map(|node| by_node.number(node).expect("it is counted"));
+    let nodes = ["n1", "p-1", "gone"].map(|node| by_node.index(node).expect("it is counted"));
+    let [n1, p1, gone] = nodes.map(ByNodeIndex::position);
     page.says(&format!(
         "numbers the nodes: n1 {n1}, p-1 {p1}, and gone {gone}, since"
     ));
-    let [one, two, three] = [0, 1, 2].map(|number| by_node.on(number).len());
+    let [one, two, three] = nodes.map(|node| by_node.on(node).len());
     let (second, third, end) = (one, one + two, one + two + three);
     page.says(&format!(
         "counts {one}, {two} and {three} pods, so the pods of the nodes begin at 0, {second} and {third} (begins is 0, {second}, {third}, {end})."
     ));
-    let bound: Vec<Keyed<'_>> = (0..3)
-        .flat_map(|number| by_node.on(number))
+    let bound: Vec<Keyed<'_>> = nodes
+        .iter()
+        .flat_map(|node| by_node.on(*node))
         .copied()
         .collect();
     page.says(&format!(

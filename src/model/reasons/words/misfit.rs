@@ -45,11 +45,11 @@ impl Display for Misfit {
             Misfit::NodeAffinity { terms } => {
                 let terms = terms.iter().map(|term| {
                     let all = term.expressions.iter().chain(&term.fields);
-                    let term = Joined(all, " and ").to_string();
-                    if term.is_empty() {
+                    let text = Joined(all, " and ").to_string();
+                    if text.is_empty() {
                         return "an empty term, which matches no node".to_owned();
                     }
-                    term
+                    text
                 });
                 write!(
                     f,
