@@ -1,5 +1,6 @@
 //! The shipped file, the schema, the reference manual and the tables of pages agree with the types.
 
+mod commands;
 mod recipes;
 mod tables;
 
