@@ -105,6 +105,7 @@ async fn a_pod_without_room_is_unschedulable_until_a_node_comes() {
 /// client-go asks for protobuf first, and for JSON behind it: it gets JSON. Who takes protobuf alone is told what there is.
 #[tokio::test(start_paused = true)]
 async fn who_takes_json_too_gets_it_and_who_does_not_is_told() {
+    const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
     let (kube, api) = cluster();
     api.post(PODS, &pod("a", "1")).await.expect("created");
     let ask = async |method: &str, path: &str, accept: &str| {
@@ -126,7 +127,6 @@ async fn who_takes_json_too_gets_it_and_who_does_not_is_told() {
         let body: Value = serde_json::from_slice(&bytes.expect("a body")).expect("JSON");
         (code, media, body)
     };
-    const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
     let both = format!("{PROTOBUF},application/json");
     for path in [PODS, &*format!("{PODS}/a")] {
         let (code, media, body) = ask("GET", path, &both).await;
