@@ -48,6 +48,18 @@ pub(crate) fn rows() -> Option<usize> {
     Some(usize::from(height.0)).filter(|rows| *rows > 0)
 }
 
+/// The words of a text. A number and its percent sign are one: between them no line ends.
+pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let mut blanks = text.match_indices(' ').map(|(at, _)| at);
+        let end = blanks.find(|at| !text[at + 1..].starts_with('%'));
+        rest = end.map(|at| &text[at + 1..]);
+        Some(&text[..end.unwrap_or(text.len())])
+    })
+}
+
 /// Where text goes on that is too long for its line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flow {
@@ -61,7 +73,7 @@ impl Flow {
     /// Appends the text to a line on which `at` columns are taken already, by blanks alone if `blank`. A word that is
     /// longer than a line stays whole.
     pub(crate) fn append(self, out: &mut String, text: &str, mut at: usize, mut blank: bool) {
-        for (number, word) in text.split(' ').enumerate() {
+        for (number, word) in words(text).enumerate() {
             let length = word.chars().count();
             let glue = usize::from(number > 0 && !blank);
             if at + glue + length > self.columns && !blank {
@@ -94,6 +106,21 @@ impl Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_and_its_percent_sign_are_one_word() {
+        let cut = |text| words(text).collect::<Vec<_>>();
+        assert_eq!(cut("is 50.0 %; so"), ["is", "50.0 %;", "so"]);
+        for text in ["", " ", "a", " a  b ", "a b"] {
+            assert_eq!(cut(text), text.split(' ').collect::<Vec<_>>(), "{text:?}");
+        }
+        let flow = Flow {
+            columns: 14,
+            hang: 2,
+        };
+        assert_eq!(flow.line("  it is 50.0 % now"), "  it is 50.0 %\n  now");
+        assert_eq!(flow.line("   it is 50.0 % now"), "   it is\n  50.0 % now");
+    }
 
     #[test]
     fn a_line_goes_on_below_itself_and_no_word_is_cut() {

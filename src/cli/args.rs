@@ -401,9 +401,9 @@ pub(super) struct LookOptions {
     /// As root: look with this user's rights, as the daemon has them.
     #[arg(long, value_name = "USER", default_value = super::doctor::user::DAEMON)]
     pub(super) user: String,
-    /// The daemon's own directory, whose journal is looked at.
-    #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY)]
-    pub(super) state_directory: PathBuf,
+    /// The daemon's own directory. Default: that of the daemon at --socket; /var/lib/pve-autoscaler where none says.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(super) state_directory: Option<PathBuf>,
     #[command(flatten)]
     pub(super) control: ControlOptions,
     /// How many seconds each look may take; what takes longer is said to be unseen.

@@ -22,6 +22,7 @@ use super::{CliFailure, print, runtime};
 use crate::clock::Clock;
 use crate::config;
 use crate::controller::control::{self, ControlCommand};
+use crate::controller::status::directory_of;
 use crate::record::{Filter, History};
 
 /// A program that is asked something has this long.
@@ -241,8 +242,7 @@ fn find_state_directory(
         return Ok(directory.clone());
     }
     let record = status.and_then(|status| status.get("record")?.as_str());
-    let told = record.and_then(|record| Path::new(record).parent());
-    if let Some(directory) = told.filter(|directory| directory.is_absolute()) {
+    if let Some(directory) = record.and_then(directory_of) {
         return Ok(directory.to_owned());
     }
     let socket = &options.control.socket;

@@ -3,7 +3,7 @@
 //! the narrowest there are lists alone. What heads a section is bright. Pure.
 
 use super::columns::{Columns, cells};
-use crate::screen::Flow;
+use crate::screen::{self, Flow};
 
 /// Columns that a last cell needs at least below where it began; with fewer the other cells are folded, too.
 const LEAST: usize = 24;
@@ -100,6 +100,7 @@ fn fold_table(out: &mut String, table: &Columns, rows: &[&str], columns: usize) 
         return;
     }
     let cut: Vec<Option<Vec<&str>>> = rows.iter().map(|row| table.cut(row)).collect();
+    let cut = without_empty_columns(&cut);
     let heading = cut.first().cloned().flatten().unwrap_or_default();
     let widths = cells::widths(cut.iter().flatten(), columns, THIN).filter(|_| columns >= NARROW);
     let listed = if columns < NARROW {
@@ -116,6 +117,26 @@ fn fold_table(out: &mut String, table: &Columns, rows: &[&str], columns: usize) 
             (Some(cut), None) => cells::below(out, &heading, cut, listed, columns),
         }
     }
+}
+
+/// The rows, the heading first, without the columns in which no row has anything: they take room that the others lack.
+fn without_empty_columns<'a>(rows: &[Option<Vec<&'a str>>]) -> Vec<Option<Vec<&'a str>>> {
+    let says = |column: usize| {
+        let mut cells = rows.iter().skip(1).flatten();
+        cells.any(|row| row.get(column).is_some_and(|cell| !cell.is_empty()))
+    };
+    let most = rows
+        .iter()
+        .flatten()
+        .map(Vec::len)
+        .max()
+        .unwrap_or_default();
+    let kept: Vec<usize> = (0..most).filter(|at| *at == 0 || says(*at)).collect();
+    let rows = rows.iter().map(|row| {
+        let cells = kept.iter().filter_map(|at| row.as_ref()?.get(*at).copied());
+        row.as_ref().map(|_| cells.collect())
+    });
+    rows.collect()
 }
 
 fn fold_line(out: &mut String, line: &str, columns: usize) {
@@ -145,7 +166,7 @@ fn fold_line(out: &mut String, line: &str, columns: usize) {
 /// Columns that text needs below where it began: more than the least where a word of it is longer, as long as that has room on
 /// a line of its own.
 fn room_for(text: &str, columns: usize) -> usize {
-    let words = text.split(' ').map(|word| word.chars().count());
+    let words = screen::words(text).map(|word| word.chars().count());
     let words = words.filter(|length| length + NEAR <= columns);
     words.max().unwrap_or_default().max(LEAST)
 }
@@ -221,6 +242,26 @@ mod tests {
         let wanted = "New machines\n  POOL/TYPE      FREE              POD               NOW\n  workers/small  cpu 1.9, memory   would not run:    yes\n                 3.5Gi             cpu: asks 5 of\n                                   1.9\n  workers/big    cpu 3.9           would run         no: the pool has\n                                                     its max of 3\n                                                     nodes\n  … and 12 more; -o json has them all, and is for programs, which have\n    no need of a terminal\n";
         assert_eq!(fold(WIDE, 71), wanted);
         assert_eq!(fold(WIDE, 200), WIDE);
+    }
+
+    /// Found by it: pools that are lists on a terminal of 60 columns for a column in which there is nothing.
+    #[test]
+    fn a_column_with_nothing_in_it_goes_first() {
+        let pools = "Pools\n  POOL     MIN  MAX  READY  COMING  LEAVING  UNREADY  BACK-OFF\n  batch    0    4    2      0       0        0\n  general  0    8    6      0       0        0\n";
+        let wanted = "Pools\n  POOL     MIN  MAX  READY  COMING  LEAVING  UNREADY\n  batch    0    4    2      0       0        0\n  general  0    8    6      0       0        0\n";
+        assert_eq!(fold(pools, 60), wanted);
+        assert_eq!(fold(pools, 62), pools);
+        let waits = pools.replace(
+            "batch    0    4    2      0       0        0",
+            "batch    0    4    2      0       0        0        5m",
+        );
+        assert!(
+            fold(&waits, 60).contains("BACK-OFF"),
+            "{}",
+            fold(&waits, 60)
+        );
+        let alone = fold("  A  B\n  and this is far longer than it may be\n", 20);
+        assert!(alone.contains("longer"), "{alone}");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::args::{ControlOptions, HistoryOptions};
+use super::causes::{SharedCauses, WhyCell};
 use super::control;
 use super::output::OutputFormat;
 use super::render::{one_line, whole_seconds};
@@ -23,13 +24,17 @@ use crate::clock::Clock;
 use crate::controller::control::ControlCommand;
 use crate::model::time::Time;
 use crate::model::words;
-use crate::record::{Deed, DeedKind, Filter, History};
+use crate::record::{Deed, DeedKind, Filter, History, ToldDeeds};
 
 /// As `-o json` prints it.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct HistoryOutput<'a> {
     /// The version of this form.
+    schema_version: u32,
+    /// The same number, under the name that it had at first.
     version: u32,
+    /// The versions of the program that wrote this part of the record, in that order.
+    programs: &'a [Arc<str>],
     /// What was decided and done, the oldest first.
     deeds: &'a [Deed],
     /// What of the record could not be read.
@@ -51,11 +56,17 @@ pub(super) fn run(options: &HistoryOptions) -> Result<(), CliFailure> {
     };
     let history = History::open(&record)?;
     let most = usize::try_from(options.limit)?;
-    let (before, unread) = history.deeds_and_damage(&filter, most.saturating_add(BEFORE))?;
+    let ToldDeeds {
+        deeds: before,
+        programs,
+        damage: unread,
+    } = history.find_deeds(&filter, most.saturating_add(BEFORE))?;
     let deeds = &before[before.len().saturating_sub(most)..];
     if matches!(options.output, OutputFormat::Json | OutputFormat::Yaml) {
         let told = HistoryOutput {
-            version: 1,
+            schema_version: SCHEMA_VERSION,
+            version: SCHEMA_VERSION,
+            programs: &programs,
             deeds,
             unread,
         };
@@ -83,8 +94,28 @@ pub(super) fn run(options: &HistoryOptions) -> Result<(), CliFailure> {
     } else {
         HistoryDepth::Lines
     };
-    let text = told(deeds, &planned_at(&before), depth, &TimeZone::system());
+    let wide = options.output == OutputFormat::Wide;
+    let text = told(
+        deeds,
+        &planned_at(&before),
+        (depth, wide),
+        &TimeZone::system(),
+    );
+    let text = recorded_by(&programs) + &text;
     super::write(&options.output.laid_out(&text))
+}
+
+/// The version of `-o json`.
+const SCHEMA_VERSION: u32 = 1;
+
+/// The line above the table: which programs wrote what it tells.
+fn recorded_by(programs: &[Arc<str>]) -> String {
+    let those = match programs {
+        [] => return String::new(),
+        [one] => format!("version {one}"),
+        several => format!("versions {}", words::names(several)),
+    };
+    format!("Recorded by {}\n", one_line(&those))
 }
 
 /// Deeds among which names are looked for that the record knows.
@@ -239,9 +270,17 @@ enum HistoryDepth {
     Everything,
 }
 
-/// Deeds as a table.
-fn told(deeds: &[Deed], planned: &PlannedAt, depth: HistoryDepth, zone: &TimeZone) -> String {
-    let mut rows: Vec<Vec<String>> = Vec::new();
+/// A row: when, what, and why.
+type DeedRow = (String, String, WhyCell);
+
+/// Deeds as a table. What several of them say is told once below it; `wide`: in each row.
+fn told(
+    deeds: &[Deed],
+    planned: &PlannedAt,
+    (depth, wide): (HistoryDepth, bool),
+    zone: &TimeZone,
+) -> String {
+    let mut rows: Vec<DeedRow> = Vec::new();
     let mut group: Vec<&Deed> = Vec::new();
     for deed in deeds {
         let together = group.last().is_some_and(|last| {
@@ -267,7 +306,19 @@ fn told(deeds: &[Deed], planned: &PlannedAt, depth: HistoryDepth, zone: &TimeZon
     }
     rows.extend(plan_row(&group, zone));
     let time = format!("TIME ({})", zone_name(zone));
-    table(&[&time, "WHAT", "WHY"], &rows)
+    let mut causes = SharedCauses::among(wide, rows.iter().map(|(_, _, why)| why));
+    let rows = rows.into_iter().map(|(at, what, why)| {
+        let why = causes.write(&why);
+        vec![at, what, why]
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    let mut text = table(&[&time, "WHAT", "WHY"], &rows);
+    let mut below = String::new();
+    causes.tell(&mut below);
+    if !below.is_empty() {
+        let _ = write!(text, "\n{}\n", below.trim_end());
+    }
+    text
 }
 
 /// The kind of action of a plan.
@@ -296,7 +347,7 @@ fn does(action: &str) -> &str {
 }
 
 /// One line for actions of one kind that were planned together.
-fn plan_row(group: &[&Deed], zone: &TimeZone) -> Option<Vec<String>> {
+fn plan_row(group: &[&Deed], zone: &TimeZone) -> Option<DeedRow> {
     let first = group.first()?;
     let (mut machines, mut whys) = (Vec::new(), Vec::new());
     let mut hosts: Vec<&str> = Vec::new();
@@ -320,15 +371,16 @@ fn plan_row(group: &[&Deed], zone: &TimeZone) -> Option<Vec<String>> {
         words::some(&machines),
         words::some(&hosts)
     );
-    Some(vec![
+    let whys = whys.into_iter().map(|why| (String::new(), why));
+    Some((
         local(first.at, zone),
         one_line(&what),
-        whys.join("; "),
-    ])
+        WhyCell::of_each(whys.collect()),
+    ))
 }
 
 /// What is behind an action.
-fn details(deed: &Deed, depth: HistoryDepth) -> Vec<Vec<String>> {
+fn details(deed: &Deed, depth: HistoryDepth) -> Vec<DeedRow> {
     let DeedKind::Planned {
         planned,
         pool,
@@ -343,7 +395,7 @@ fn details(deed: &Deed, depth: HistoryDepth) -> Vec<Vec<String>> {
     let mut tell = |name: &str, text: String| {
         if !text.is_empty() {
             let name = format!("  {}", one_line(name));
-            lines.push(vec![String::new(), name, one_line(&text)]);
+            lines.push((String::new(), name, WhyCell::one(&text, "")));
         }
     };
     let list = |value: Option<&Value>| {
@@ -379,7 +431,7 @@ fn details(deed: &Deed, depth: HistoryDepth) -> Vec<Vec<String>> {
 }
 
 /// One line for what is no plan.
-fn row(deed: &Deed, planned: &PlannedAt, zone: &TimeZone) -> Vec<String> {
+fn row(deed: &Deed, planned: &PlannedAt, zone: &TimeZone) -> DeedRow {
     let (what, why) = match &deed.kind {
         DeedKind::Planned { machine, why, .. } => (machine.to_string(), why.clone()),
         DeedKind::Begun { program } => {
@@ -425,7 +477,8 @@ fn row(deed: &Deed, planned: &PlannedAt, zone: &TimeZone) -> Vec<String> {
             "the log of that time says why".to_owned(),
         ),
     };
-    vec![local(deed.at, zone), one_line(&what), one_line(&why)]
+    let why = WhyCell::one(&why, "");
+    (local(deed.at, zone), one_line(&what), why)
 }
 
 /// How an action ended.
@@ -499,96 +552,4 @@ fn plain(value: &Value) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::host_choice::{HostChoice, HostStanding};
-    use crate::model::hosts::HostStrategy;
-
-    #[test]
-    fn a_removal_took_its_own_time_and_not_its_machines_life() {
-        let deed = |at: i64, kind: DeedKind| Deed {
-            at: Time(at * 1_000),
-            decision: 1,
-            kind,
-        };
-        let planned = |action: &str| DeedKind::Planned {
-            action: action.to_owned(),
-            machine: "small-aaaaa".into(),
-            host: "pve1".into(),
-            node: None,
-            pool: None,
-            instance_type: None,
-            why: "pods wait".to_owned(),
-            chosen_host: None,
-            planned: Value::Null,
-        };
-        let ended = |action: &str| DeedKind::Ended {
-            action: action.to_owned(),
-            machine: "small-aaaaa".into(),
-            failure: None,
-        };
-        let deeds = [
-            deed(0, planned("create")),
-            // The daemon was started anew meanwhile, and goes on.
-            deed(20, planned("continue")),
-            deed(31, ended("continue")),
-            deed(900, planned("remove")),
-            deed(909, ended("remove")),
-        ];
-        let text = told(
-            &deeds,
-            &planned_at(&deeds),
-            HistoryDepth::Lines,
-            &TimeZone::UTC,
-        );
-        let line = |words: &str| {
-            let mut lines = text.lines();
-            lines
-                .find(|line| line.contains(words))
-                .map(|line| line.trim_end().to_owned())
-        };
-        let node = line("is a working node").expect("it was made");
-        assert!(node.ends_with("after 31s"), "{text}");
-        let gone = line("is gone").expect("it was removed");
-        assert!(gone.ends_with("after 9s"), "{text}");
-    }
-    #[test]
-    fn why_a_host_was_chosen_is_told_in_detail_and_of_one_machine() {
-        let choice = HostChoice {
-            host: "pve3".into(),
-            strategy: HostStrategy::Pack,
-            standing: HostStanding::default(),
-            other: None,
-        };
-        let words = choice.to_string();
-        let deeds = [Deed {
-            at: Time(0),
-            decision: 7,
-            kind: DeedKind::Planned {
-                action: "create".to_owned(),
-                machine: "small-aaaaa".into(),
-                host: "pve3".into(),
-                node: None,
-                pool: None,
-                instance_type: None,
-                why: "pods wait".to_owned(),
-                chosen_host: Some(Box::new(choice)),
-                planned: Value::Null,
-            },
-        }];
-        let told = |depth| told(&deeds, &planned_at(&deeds), depth, &TimeZone::UTC);
-        let short = told(HistoryDepth::Lines);
-        assert!(
-            short.contains("make small-aaaaa on pve3") && !short.contains("why on"),
-            "{short}"
-        );
-        for depth in [HistoryDepth::Hosts, HistoryDepth::Everything] {
-            let text = told(depth);
-            let line = text.lines().find(|line| line.contains("why on pve3"));
-            let ends = line.is_some_and(|line| line.trim_end().ends_with(&words));
-            assert!(ends, "{text}");
-            let whole = depth == HistoryDepth::Everything;
-            assert_eq!(text.contains("decision"), whole, "{text}");
-        }
-    }
-}
+mod tests;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::anyhow;
 use jiff::tz::TimeZone;
@@ -17,7 +18,7 @@ use crate::model::words;
 use crate::record::History;
 use crate::record::replay::{ReplayDifference, ReplayOutcome, Replayed, replay};
 
-/// Differences of a decision that are shown; JSON has more.
+/// Differences of a decision that are shown, and as many of what it remembers; JSON has more.
 const SHOWN: usize = 8;
 /// Characters of a value that are shown.
 const VALUE: usize = 160;
@@ -31,6 +32,7 @@ pub(super) fn run(config: Option<&Path>, options: &ReplayOptions) -> Result<(), 
     let zone = TimeZone::system();
     let (mut all, mut differ, mut unreadable) = (0u64, 0u64, 0u64);
     let mut repeated = BTreeMap::new();
+    let mut told_by: Option<Arc<str>> = None;
     // A record is long, and what was found is shown while the rest is replayed.
     let mut shown = Ok(());
     let damage = history.decisions(&filter, |recorded| {
@@ -39,6 +41,10 @@ pub(super) fn run(config: Option<&Path>, options: &ReplayOptions) -> Result<(), 
         }
         let outcome = replay(recorded, policy);
         all += 1;
+        if options.output == Format::Table && told_by.as_ref() != Some(&recorded.program) {
+            told_by = Some(recorded.program.clone());
+            shown = print(&head(&recorded.program));
+        }
         for one in &outcome.configuration {
             repeated
                 .entry(one.at.clone())
@@ -49,10 +55,12 @@ pub(super) fn run(config: Option<&Path>, options: &ReplayOptions) -> Result<(), 
             Replayed::Differs { .. } => differ += 1,
             Replayed::Unreadable { .. } => unreadable += 1,
         }
-        shown = match options.output {
-            Format::Table => print(&told(&outcome, &zone)),
-            Format::Json => line(&outcome),
-        };
+        if shown.is_ok() {
+            shown = match options.output {
+                Format::Table => print(&told(&outcome, &zone)),
+                Format::Json => line(&outcome),
+            };
+        }
     })?;
     shown?;
     for problem in &damage {
@@ -77,6 +85,15 @@ pub(super) fn run(config: Option<&Path>, options: &ReplayOptions) -> Result<(), 
     }
 }
 
+/// Which programs decided: what follows was recorded by this one.
+fn head(program: &str) -> String {
+    format!(
+        "recorded by version {}, decided anew by version {}\n",
+        one_line(program),
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
 /// One object on one line.
 fn line(outcome: &ReplayOutcome) -> Result<(), CliFailure> {
     let text = serde_json::to_string(outcome)? + "\n";
@@ -96,20 +113,18 @@ fn told(outcome: &ReplayOutcome, zone: &TimeZone) -> String {
         Replayed::Unreadable { why } => format!("{head}: {}\n", one_line(why)),
         Replayed::Differs { differences, count } => {
             let mut text = format!("{head}: {}\n", words::count(*count as u64, "difference"));
-            // What is remembered is for programs: -o json has it. What is done comes before what is said of it.
-            let told = differences
+            // What is done comes before what is said of it, and what the next decision remembers last.
+            let (remembered, said): (Vec<_>, Vec<_>) = differences
                 .iter()
-                .filter(|one| !one.at.starts_with("memory"));
+                .partition(|one| one.at.starts_with("memory"));
             let (plans, others): (Vec<_>, Vec<_>) =
-                told.partition(|one| one.at.starts_with("plan"));
-            for difference in plans.iter().chain(&others).take(SHOWN) {
-                text.push_str(&shown(difference));
-            }
-            if plans.len() + others.len() == 0 {
-                text.push_str("  in what it remembers alone; -o json shows it\n");
-            }
-            if *count > SHOWN {
-                let left = count - SHOWN;
+                said.into_iter().partition(|one| one.at.starts_with("plan"));
+            let said = plans.iter().chain(&others).take(SHOWN);
+            let remembered = remembered.iter().take(SHOWN);
+            let left = count.saturating_sub(said.clone().count() + remembered.len());
+            said.for_each(|difference| text.push_str(&shown(difference)));
+            remembered.for_each(|difference| text.push_str(&shown_in_line(difference)));
+            if left > 0 {
                 let _ = writeln!(text, "  … and {left} more; -o json has the first 50");
             }
             text
@@ -154,6 +169,16 @@ fn shown(difference: &ReplayDifference) -> String {
     format!("  {at}\n    was  {was}\n    is   {is}\n")
 }
 
+/// What is remembered otherwise, in one line: numbers, times and names.
+fn shown_in_line(difference: &ReplayDifference) -> String {
+    let (at, was, is) = (
+        one_line(&difference.at),
+        value(difference.was.as_ref()),
+        value(difference.is.as_ref()),
+    );
+    format!("  {at}: was {was}, is {is}\n")
+}
+
 /// An action in a few words.
 fn action(value: &Value) -> Option<String> {
     let action: crate::model::action::Action = serde_json::from_value(value.clone()).ok()?;
@@ -165,4 +190,70 @@ fn action(value: &Value) -> Option<String> {
     let (machine, host) = (&action.target.machine, &action.target.host);
     let text = format!("{kind} {machine} on {host}: {}", action.reason);
     Some(one_line(&text))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::time::Time;
+
+    fn outcome(differences: Vec<ReplayDifference>) -> ReplayOutcome {
+        ReplayOutcome {
+            at: Time(0),
+            decision: 7,
+            program: "0.0.9".into(),
+            replayed: Replayed::Differs {
+                count: differences.len(),
+                differences,
+            },
+            configuration: Vec::new(),
+        }
+    }
+
+    fn difference(at: &str, was: Option<Value>, is: Option<Value>) -> ReplayDifference {
+        let at = at.to_owned();
+        ReplayDifference { at, was, is }
+    }
+
+    /// What is remembered otherwise is a line each, behind what is done and said otherwise.
+    #[test]
+    fn what_is_remembered_otherwise_is_a_line_each() {
+        let until = "memory.backoff.small.until";
+        let differences = vec![
+            difference(until, Some(json!("2026-11-25T10:15:00Z")), None),
+            difference("memory.unneeded_since.small-a", None, Some(json!("x"))),
+            difference("report.pods.default/web.verdict", Some(json!("held")), None),
+        ];
+        let text = told(&outcome(differences), &TimeZone::UTC);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].ends_with("decision 7: 3 differences"), "{text}");
+        assert_eq!(
+            lines[1..],
+            [
+                "  report.pods.default/web.verdict",
+                "    was  \"held\"",
+                "    is   nothing",
+                "  memory.backoff.small.until: was \"2026-11-25T10:15:00Z\", is nothing",
+                "  memory.unneeded_since.small-a: was nothing, is \"x\"",
+            ],
+            "{text}"
+        );
+    }
+
+    /// However much is remembered otherwise, what is done and said otherwise has its place, and what is left out is counted.
+    #[test]
+    fn what_is_left_out_is_counted() {
+        let remembered = |n: usize| difference(&format!("memory.a.{n}"), None, Some(json!(n)));
+        let mut differences: Vec<ReplayDifference> = (0..20).map(remembered).collect();
+        differences.push(difference("wake", None, Some(json!(1))));
+        let text = told(&outcome(differences), &TimeZone::UTC);
+        assert!(text.contains("\n  wake\n"), "{text}");
+        assert_eq!(text.matches("\n  memory.").count(), SHOWN, "{text}");
+        assert!(
+            text.ends_with("  … and 12 more; -o json has the first 50\n"),
+            "{text}"
+        );
+    }
 }

@@ -90,20 +90,30 @@ impl FoundConditions {
                 continue;
             }
             let first = self.there.values().find(of_kind).cloned();
+            let since = self.there.values().filter(of_kind);
+            let since = since.filter_map(|one| one.since).min();
             let names = self.there.values().filter(of_kind).map(|one| &one.subject);
             let names = words::some(&names.collect::<Vec<_>>());
             self.there.retain(|_, condition| condition.kind != *kind);
             if let Some(first) = first {
                 let details = format!("{} of this kind: {names}; {}", many, first.details);
-                self.since(
-                    *kind,
-                    "",
-                    (&first.summary, details),
-                    &first.todo,
-                    first.since,
-                );
+                self.since(*kind, "", (&first.summary, details), &first.todo, since);
             }
         }
+    }
+}
+
+impl FoundConditions {
+    /// Whether a condition of this kind holds; `None` where nothing can be said now. One that is known since when it holds counts once it
+    /// has lasted so long that people are told: each of several removals that follow each other is short.
+    pub fn holds(&self, kind: Kind, now: Time) -> Option<bool> {
+        let lasts = |condition: &Condition| {
+            let since = condition.since;
+            since.is_none_or(|since| now.since(since) >= kind.patience())
+        };
+        let mut of_kind = self.there.values().filter(|one| one.kind == kind);
+        let holds = of_kind.any(lasts);
+        (holds || !self.unknown.contains(&kind)).then_some(holds)
     }
 }
 

@@ -115,6 +115,15 @@ pub enum NameKind {
     Hosts,
 }
 
+/// The reason of a pause with who pauses, as `status`, `history`, notices and the page show it: `storage move (by ann)`.
+pub fn signed_reason(reason: &str, by: &str) -> String {
+    if reason.trim().is_empty() {
+        format!("by {by}")
+    } else {
+        format!("{} (by {by})", reason.trim())
+    }
+}
+
 impl ControlCommand {
     /// Whether it changes anything.
     pub fn changes(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
@@ -21,6 +22,12 @@ use crate::model::report::{Hold, HostState, NetworkState, PodVerdict, PoolState}
 use crate::model::snapshot::{Snapshot, SourceState};
 use crate::model::time::{Span, Time};
 use crate::model::words;
+
+/// The daemon's own directory, by the directory of its record as [`DaemonStatus::record`] names it; `None` where that is not known.
+pub fn directory_of(record: &str) -> Option<&Path> {
+    let directory = Path::new(record).parent();
+    directory.filter(|directory| directory.is_absolute())
+}
 
 /// The state of the daemon and of what it looks after.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

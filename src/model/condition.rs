@@ -1,5 +1,5 @@
 //! Conditions in which a person must act: which there are, how grave each is, and how long it must hold before
-//! anybody is told. The alerts for Prometheus are of this list too (`tests/config/main.rs` holds it).
+//! anybody is told. Each has an alert for Prometheus (`tests/config/main.rs` compares the two).
 
 use std::fmt;
 
@@ -50,13 +50,13 @@ struct ConditionTraits {
     knows: Knows,
     /// It holds so long before anybody is told.
     patience: Span,
-    /// The alert for Prometheus that tells of the same, if there is one.
-    alert: Option<&'static str>,
+    /// The alert for Prometheus that tells of the same.
+    alert: &'static str,
 }
 
 /// One line per kind: variant, name, severity, who knows, patience in minutes, alert, and what it is.
 macro_rules! kinds {
-    ($($kind:ident $name:literal $severity:ident $knows:ident $minutes:literal $alert:expr, $doc:literal;)*) => {
+    ($($kind:ident $name:literal $severity:ident $knows:ident $minutes:literal $alert:literal, $doc:literal;)*) => {
         /// A kind of condition.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
         #[serde(rename_all = "snake_case")]
@@ -84,51 +84,51 @@ macro_rules! kinds {
 }
 
 kinds! {
-    NoLeader "no_leader" Critical Each 10 Some("PveAutoscalerNoLeader"),
+    NoLeader "no_leader" Critical Each 10 "PveAutoscalerNoLeader",
         "No instance holds the lease: nothing is made or removed.";
-    HeldBack "held_back" Critical Leader 15 Some("PveAutoscalerHeldBack"),
+    HeldBack "held_back" Critical Leader 15 "PveAutoscalerHeldBack",
         "Everything is on hold, and nobody paused it.";
-    LoopEnded "loop_ended" Critical Each 5 None,
+    LoopEnded "loop_ended" Critical Each 5 "PveAutoscalerLoopEnded",
         "The control loop cannot begin or go on, such as when the state directory cannot be written.";
-    RegionHeldBack "region_held_back" Warning Leader 15 Some("PveAutoscalerRegionHeldBack"),
+    RegionHeldBack "region_held_back" Warning Leader 15 "PveAutoscalerRegionHeldBack",
         "Nothing is done in a region.";
-    ViewOld "view_old" Warning Leader 10 Some("PveAutoscalerViewOld"),
+    ViewOld "view_old" Warning Leader 10 "PveAutoscalerViewOld",
         "Kubernetes or a region cannot be read: its API is away, or refuses the credentials.";
-    PoolBacksOff "pool_backs_off" Warning Leader 15 Some("PveAutoscalerPoolBacksOff"),
+    PoolBacksOff "pool_backs_off" Warning Leader 15 "PveAutoscalerPoolBacksOff",
         "Machines of a pool fail, and it waits before it tries again.";
-    HostBacksOff "host_backs_off" Warning Leader 30 None,
+    HostBacksOff "host_backs_off" Warning Leader 30 "PveAutoscalerHostBacksOff",
         "Machines of a pool fail on a host, and the pool leaves that host out.";
-    PoolBelowMin "pool_below_min" Warning Leader 15 None,
+    PoolBelowMin "pool_below_min" Warning Leader 15 "PveAutoscalerPoolBelowMin",
         "A pool has fewer nodes than its `min`, and no machine may be made.";
-    TemplateFault "template_fault" Warning Leader 15 None,
+    TemplateFault "template_fault" Warning Leader 15 "PveAutoscalerTemplateFault",
         "A template has a fault, and no machine is made of it.";
-    RemovalStuck "removal_stuck" Warning Leader 120 None,
+    RemovalStuck "removal_stuck" Warning Leader 120 "PveAutoscalerRemovalStuck",
         "A machine cannot be removed.";
-    Contradiction "contradiction" Warning Leader 10 None,
+    Contradiction "contradiction" Warning Leader 10 "PveAutoscalerContradiction",
         "Node and VM of a machine contradict each other, and it is left alone.";
-    PodsHeld "pods_held" Warning Leader 15 Some("PveAutoscalerPodsHeld"),
+    PodsHeld "pods_held" Warning Leader 15 "PveAutoscalerPodsHeld",
         "Pods wait for a node that may not be made: a limit, a back-off or a lack of room.";
-    PodsWithoutPool "pods_without_pool" Info Leader 15 Some("PveAutoscalerPodsWithoutPool"),
+    PodsWithoutPool "pods_without_pool" Info Leader 15 "PveAutoscalerPodsWithoutPool",
         "Pods wait that no pool could ever run.";
-    CredentialsEnd "credentials_end" Warning Each 0 Some("PveAutoscalerCredentialsEnd"),
+    CredentialsEnd "credentials_end" Warning Each 0 "PveAutoscalerCredentialsEnd",
         "The kubeconfig's certificate ends soon or has ended, or the kubeconfig cannot be used.";
-    ConfigurationInvalid "configuration_invalid" Warning Each 15 Some("PveAutoscalerConfigurationInvalid"),
+    ConfigurationInvalid "configuration_invalid" Warning Each 15 "PveAutoscalerConfigurationInvalid",
         "The configuration file has errors.";
-    BrokerDisagrees "broker_disagrees" Warning Each 15 Some("PveAutoscalerBrokerDisagrees"),
+    BrokerDisagrees "broker_disagrees" Warning Each 15 "PveAutoscalerBrokerDisagrees",
         "Daemon and broker do not agree, or the broker works badly.";
-    HostClock "host_clock" Warning Leader 15 Some("PveAutoscalerHostClock"),
+    HostClock "host_clock" Warning Leader 15 "PveAutoscalerHostClock",
         "The clock of a host is wrong.";
-    Crashed "crashed" Warning Each 0 None,
+    Crashed "crashed" Warning Each 0 "PveAutoscalerCrashed",
         "The daemon ended by a fault of its own and was started anew.";
-    DaemonFiles "daemon_files" Warning Each 15 None,
+    DaemonFiles "daemon_files" Warning Each 15 "PveAutoscalerDaemonFiles",
         "A file of the daemon's cannot be used: of the journal, of the page's certificate or users.";
-    NotificationFails "notification_fails" Warning Each 30 None,
+    NotificationFails "notification_fails" Warning Each 30 "PveAutoscalerNotificationFails",
         "Another notification cannot be sent.";
-    NotRecording "not_recording" Warning Each 0 Some("PveAutoscalerNotRecording"),
+    NotRecording "not_recording" Warning Each 0 "PveAutoscalerNotRecording",
         "Decisions are not recorded.";
-    Paused "paused" Info Leader 720 Some("PveAutoscalerPaused"),
+    Paused "paused" Info Leader 720 "PveAutoscalerPaused",
         "Somebody paused it half a day ago.";
-    Warnings "warnings" Info Leader 60 Some("PveAutoscalerWarnings"),
+    Warnings "warnings" Info Leader 60 "PveAutoscalerWarnings",
         "There are warnings, such as damaged marks or foreign VMs in the range.";
 }
 
@@ -159,7 +159,7 @@ impl ConditionKind {
     }
 
     /// The alert for Prometheus that tells of the same.
-    pub fn alert(self) -> Option<&'static str> {
+    pub fn alert(self) -> &'static str {
         self.about().alert
     }
 

@@ -56,7 +56,9 @@ impl ConditionState {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "A notification of pve-autoscaler")]
 pub struct Notice {
-    /// Version of this format: 1.
+    /// The version of this form: 1.
+    pub schema_version: u32,
+    /// The same number, under the name that it had at first.
     pub version: u32,
     /// When it was made.
     #[schemars(with = "String")]
@@ -149,6 +151,7 @@ impl Notice {
         let conditions: Vec<NotifiedCondition> = due.iter().take(MOST).map(told).collect();
         let text = text(&conditions, more, teller);
         Some(Notice {
+            schema_version: VERSION,
             version: VERSION,
             at: now,
             host: teller.host.clone(),
@@ -179,6 +182,7 @@ impl Notice {
         };
         let told = vec![told(&due)];
         Notice {
+            schema_version: VERSION,
             version: VERSION,
             at: now,
             host: teller.host.clone(),

@@ -52,8 +52,10 @@ pub struct Whom {
 
 /// What the notifier asks for and tells of itself.
 pub trait NotifierService: Send + Sync {
-    /// Which conditions hold now, told which notifications fail; `None` while nothing is configured.
-    fn look(&self, failing: &BTreeMap<Arc<str>, String>) -> Option<FoundConditions>;
+    /// Which notifications cannot be sent now, and why.
+    fn fails(&self, failing: BTreeMap<Arc<str>, String>);
+    /// Which conditions hold now, those that fail included; `None` while nothing is configured.
+    fn look(&self) -> Option<FoundConditions>;
     /// What is wrong with the notifications, if something is.
     fn problem(&self, problem: Option<String>);
     /// A notice was sent, or could not be.
@@ -184,11 +186,12 @@ impl Notifier {
     fn turn(&mut self) {
         let failing = self.failing();
         self.tell_problem(&failing);
+        self.parts.service.fails(failing);
         if self.whom.targets.is_empty() {
             return;
         }
         let now = self.parts.clock.now();
-        if let Some(seen) = self.parts.service.look(&failing) {
+        if let Some(seen) = self.parts.service.look() {
             self.ledger.see(&seen, &self.whom.targets, now);
             self.save();
             self.send(now);

@@ -149,6 +149,8 @@ mod tests {
         let notice = &Notice::samples()[0];
         let json = prepare(&webhook(NotificationFormat::Json), notice).expect("it is ready");
         let body: serde_json::Value = serde_json::from_str(&json.body).expect("JSON");
+        assert_eq!(body["schema_version"], 1);
+        // Receivers of the first versions know it by this name.
         assert_eq!(body["version"], 1);
         assert_eq!(body["conditions"][0]["state"], "began");
         let slack = prepare(&webhook(NotificationFormat::Slack), notice).expect("it is ready");

@@ -16,6 +16,10 @@ pub(super) struct FoundDeeds<'a> {
     filter: &'a Filter,
     most: usize,
     pub(super) deeds: VecDeque<Deed>,
+    /// The versions of the program that wrote what was looked at of the time that is asked for, in that order.
+    pub(super) programs: Vec<Arc<str>>,
+    /// The program that writes at present.
+    program: Option<Arc<str>>,
     /// Machines that had to do with what is asked for.
     machines: BTreeSet<Arc<str>>,
     /// The decision before.
@@ -56,6 +60,8 @@ impl<'a> FoundDeeds<'a> {
             filter,
             most,
             deeds: VecDeque::new(),
+            programs: Vec::new(),
+            program: None,
             machines: BTreeSet::new(),
             number: 0,
             verdict: None,
@@ -79,6 +85,7 @@ impl<'a> FoundDeeds<'a> {
         if let Some(number) = line.number {
             self.number = number;
         }
+        self.note_program(line);
         if line.skipped.lost > 0 && self.filter.is_open() {
             let many = line.skipped.lost;
             self.tell(line.at, DeedKind::Lost { many });
@@ -134,6 +141,18 @@ impl<'a> FoundDeeds<'a> {
                 );
             }
             _ => {}
+        }
+    }
+
+    fn note_program(&mut self, line: &ReadLine) {
+        if let Some(program) = &line.program {
+            self.program = Some(program.as_str().into());
+        }
+        if let Some(program) = self.program.as_ref()
+            && self.filter.holds_time(line.at)
+            && !self.programs.contains(program)
+        {
+            self.programs.push(program.clone());
         }
     }
 

@@ -38,7 +38,7 @@ mod timeline;
 mod writer;
 
 pub use line::{Deed, DeedKind, Point, PoolPoint};
-pub use query::{Filter, History, Recorded, RecordedMachine, RecordedStep};
+pub use query::{Filter, History, Recorded, RecordedMachine, RecordedStep, ToldDeeds};
 pub use read::ReadError;
 pub use timeline::{Most, Timeline};
 pub use writer::{RecordLimits, RecordSender, RecordedTurn, TurnRecorder, WhenFull};

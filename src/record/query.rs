@@ -91,6 +91,17 @@ pub struct History {
     path: PathBuf,
 }
 
+/// Deeds of a part of the record.
+#[derive(Clone, Debug)]
+pub struct ToldDeeds {
+    /// The latest deeds, in the order in which they were recorded.
+    pub deeds: Vec<Deed>,
+    /// The versions of the program that wrote that part, in that order.
+    pub programs: Vec<Arc<str>>,
+    /// What of the part could not be read.
+    pub damage: Vec<String>,
+}
+
 /// A decision of the record and all that it was made of.
 #[derive(Clone, Debug)]
 pub struct Recorded {
@@ -186,29 +197,29 @@ impl History {
         Ok(wanted.map(|(segment, _)| segment.clone()).collect())
     }
 
-    /// The latest `most` deeds, in the order in which they were recorded, and what of the record could not be read.
+    /// The latest `most` deeds, in the order in which they were recorded.
     ///
     /// # Errors
     /// It may not be read.
     pub fn deeds(&self, filter: &Filter, most: usize) -> Result<Vec<Deed>, ReadError> {
-        Ok(self.deeds_and_damage(filter, most)?.0)
+        Ok(self.find_deeds(filter, most)?.deeds)
     }
 
-    /// [`deeds`](Self::deeds), and what of the record could not be read.
+    /// [`deeds`](Self::deeds), who wrote that part of the record, and what of it could not be read.
     ///
     /// # Errors
     /// It may not be read.
-    pub fn deeds_and_damage(
-        &self,
-        filter: &Filter,
-        most: usize,
-    ) -> Result<(Vec<Deed>, Vec<String>), ReadError> {
+    pub fn find_deeds(&self, filter: &Filter, most: usize) -> Result<ToldDeeds, ReadError> {
         let mut records = RecordReader::of(self.segments(filter)?);
         let mut found = FoundDeeds::new(filter, most);
         while let Some(line) = records.next()? {
             found.look(&line);
         }
-        Ok((found.deeds.into(), records.damage))
+        Ok(ToldDeeds {
+            deeds: found.deeds.into(),
+            programs: found.programs,
+            damage: records.damage,
+        })
     }
 
     /// Numbers by time: at most `most` points. Where there are more, neighbours become one, with the most pods pending.

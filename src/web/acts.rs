@@ -15,7 +15,7 @@ use serde_json::json;
 use super::WebState;
 use super::access::Visitor;
 use super::ask::{answer, refusal};
-use crate::controller::control::{ControlAnswer, ControlCommand, EvacuationOrder};
+use crate::controller::control::{self, ControlAnswer, ControlCommand, EvacuationOrder};
 use crate::model::foreign::{self, ForeignText};
 
 /// Carries out what this person asks for.
@@ -68,11 +68,7 @@ impl PageAction {
         match self {
             PageAction::Pause { reason } => {
                 let reason = foreign::line(reason.trim(), ForeignText::MAX);
-                let reason = if reason.is_empty() {
-                    format!("by {user}")
-                } else {
-                    format!("{reason} (by {user})")
-                };
+                let reason = control::signed_reason(&reason, user);
                 ControlCommand::Pause { reason }
             }
             PageAction::Resume {} => ControlCommand::Resume,

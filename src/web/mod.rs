@@ -38,6 +38,7 @@ pub use metrics::Metrics;
 pub use server::serve;
 
 use crate::clock::Clock;
+use crate::controller::conditions::FoundConditions;
 use crate::controller::status::DaemonStatus;
 use crate::controller::turn::Turn;
 use crate::model::foreign::{self, ForeignText};
@@ -54,6 +55,8 @@ pub struct WebState {
     turns: watch::Receiver<Option<Arc<Turn>>>,
     /// Tells the status.
     status: StatusSource,
+    /// Tells in which conditions a person must act, for the metrics.
+    conditions: Option<ConditionSource>,
     clock: Clock,
     /// How many seconds of the clock pass in one.
     pace: u32,
@@ -86,6 +89,7 @@ impl WebState {
             health,
             turns,
             status,
+            conditions: None,
             clock,
             pace: 1,
             viewers: Arc::default(),
@@ -108,6 +112,13 @@ impl WebState {
 }
 
 impl WebState {
+    /// This state with what tells in which conditions a person must act.
+    #[must_use]
+    pub fn watched(self, conditions: ConditionSource) -> WebState {
+        let conditions = Some(conditions);
+        WebState { conditions, ..self }
+    }
+
     /// This state with the record of decisions in `directory`.
     #[must_use]
     pub fn recorded(self, directory: std::path::PathBuf) -> WebState {
@@ -147,6 +158,23 @@ impl StatusSource {
 impl fmt::Debug for StatusSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Teller")
+    }
+}
+
+/// Tells in which conditions a person must act now; `None` while nothing is configured.
+#[derive(Clone)]
+pub struct ConditionSource(Arc<dyn Fn() -> Option<FoundConditions> + Send + Sync>);
+
+impl ConditionSource {
+    /// One that asks this.
+    pub fn new(ask: impl Fn() -> Option<FoundConditions> + Send + Sync + 'static) -> Self {
+        ConditionSource(Arc::new(ask))
+    }
+}
+
+impl fmt::Debug for ConditionSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ConditionSource")
     }
 }
 
@@ -223,6 +251,10 @@ async fn metrics(
     headers: HeaderMap,
 ) -> impl IntoResponse {
     let turn = state.turns.borrow().clone();
+    if let Some(ConditionSource(ask)) = &state.conditions {
+        let found = ask().unwrap_or_default();
+        state.metrics.conditions(&found, state.clock.now());
+    }
     let open = headers.get_all(header::ACCEPT).iter().any(|accept| {
         let accept = accept.to_str().unwrap_or_default();
         accept.contains("application/openmetrics-text")

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::model::action::{Action, Kind, Precondition, Reason, Target};
 use crate::model::cluster::{Cluster, Node, Pod, PodKey};
+use crate::model::condition::{Condition, ConditionKind};
 use crate::model::decision::Decision;
 use crate::model::mark::Mark;
 use crate::model::memory::Memory;
@@ -374,6 +375,18 @@ pub(super) struct Server {
     pub(super) viewers: Arc<Viewers>,
 }
 
+/// A condition of this kind that holds since then.
+pub(super) fn condition(kind: ConditionKind, subject: &str, since: Option<Time>) -> Condition {
+    Condition {
+        kind,
+        subject: subject.into(),
+        summary: "something is wrong".into(),
+        details: "".into(),
+        todo: "mend it".into(),
+        since,
+    }
+}
+
 pub(super) async fn start() -> Server {
     start_behind(super::access::Access::default()).await
 }
@@ -396,6 +409,12 @@ pub(super) async fn start_behind(access: super::access::Access) -> Server {
         status,
         Clock::starting_at(NOW),
     )
+    .watched(ConditionSource::new(|| {
+        let mut found = FoundConditions::default();
+        let holds = condition(ConditionKind::NotificationFails, "ops", None);
+        found.there.insert(holds.key(), holds);
+        Some(found)
+    }))
     .behind(access);
     let viewers = state.viewers.clone();
     let (stop, stopped) = oneshot::channel();
@@ -464,6 +483,8 @@ async fn it_serves_metrics_and_health_and_stops() {
         "{metrics}"
     );
     assert!(metrics.contains("\nkpnodes_total 2.0\n"), "{metrics}");
+    let condition = "\npve_autoscaler_condition{kind=\"notification_fails\"} 1.0\n";
+    assert!(metrics.contains(condition), "{metrics}");
     assert!(
         get(server.address, "/nothing")
             .await

@@ -57,8 +57,8 @@ fn doctor_says_what_is_right_what_is_wrong_and_what_to_type() {
     assert_eq!(output.status.code(), Some(1));
     let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(
-        (&told["version"], &told["verdict"]),
-        (&1.into(), &"wrong".into())
+        (&told["schema_version"], &told["version"], &told["verdict"]),
+        (&1.into(), &1.into(), &"wrong".into())
     );
     let findings = told["findings"].as_array().expect("a list");
     let wrong: Vec<&Value> = findings

@@ -52,6 +52,8 @@ fn history_reads_what_earlier_versions_recorded() {
             text(&output.stderr)
         );
         assert!(told.contains(line), "{version}:\n{told}");
+        let head = told.lines().next();
+        assert_eq!(head, Some(&*format!("Recorded by version {version}")));
         assert!(
             output.stderr.is_empty(),
             "{version}: {}",
@@ -89,6 +91,8 @@ fn replay_decides_anew_what_earlier_versions_recorded() {
         let told = text(&output.stdout);
         // Another version may decide otherwise, and says so; it must be able to read each of them.
         let last = told.lines().last().unwrap_or_default();
+        let head = format!("recorded by version {version}, decided anew by version ");
+        assert!(told.starts_with(&head), "{version}:\n{told}");
         assert!(
             last.starts_with(&format!("{decisions} recorded decisions: "))
                 && last.ends_with(" 0 that this version cannot read"),

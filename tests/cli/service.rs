@@ -267,6 +267,17 @@ fn a_changed_listen_takes_effect_on_reload_or_says_that_it_does_not() {
     until("the address before", asked, &["HTTP/1.1 200"], &[]);
 }
 
+/// Who runs the tests, as the programs that they start see it.
+fn user() -> String {
+    let own = nix::unistd::geteuid();
+    let by_sudo = std::env::var("SUDO_USER").ok();
+    let by_sudo = by_sudo.filter(|name| own.is_root() && !name.is_empty() && name != "root");
+    by_sudo.unwrap_or_else(|| {
+        let user = nix::unistd::User::from_uid(own).expect("it is looked up");
+        user.map_or_else(|| format!("uid {own}"), |user| user.name)
+    })
+}
+
 #[test]
 fn a_pause_holds_from_its_answer_to_the_answer_of_resume() {
     let daemon = Daemon::start(|simulators| simulators.path("admin.conf"));
@@ -289,7 +300,10 @@ fn a_pause_holds_from_its_answer_to_the_answer_of_resume() {
     }
     assert_eq!(daemon.says(&["pause", ""]).0, Some(0));
     let (_, status) = daemon.says(&["status"]);
-    assert!(status.contains("paused: no reason given"), "{status}");
+    assert!(
+        status.contains(&format!("paused: by {}", user())),
+        "{status}"
+    );
     assert_eq!(daemon.says(&["resume"]).0, Some(0));
     let (_, status) = daemon.says(&["status"]);
     assert!(!status.contains("paused"), "{status}");
@@ -334,8 +348,9 @@ fn a_pause_holds_from_its_answer_to_the_answer_of_resume() {
         }
         std::thread::sleep(Duration::from_millis(500));
     }
+    let paused = format!("somebody asked: pause   storage move (by {})", user());
     for words in [
-        "somebody asked: pause   storage move",
+        &*paused,
         "somebody asked: resume  by a command on the host",
         "somebody asked: retry general",
         "somebody asked: evacuate pve2",

@@ -194,7 +194,10 @@ fn the_commands_that_ask_answer_at_the_demo() {
         panic!("two commands");
     };
     person.types(pause, &[]);
-    person.waits("the pause", |status| status["paused"] == "storage move");
+    person.waits("the pause", |status| {
+        let reason = status["paused"].as_str();
+        reason.is_some_and(|reason| reason.starts_with("storage move (by "))
+    });
     person.types(resume, &[]);
     person.waits("its end", |status| status["paused"].is_null());
 }

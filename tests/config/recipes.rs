@@ -36,6 +36,35 @@ fn every_recipe_is_a_whole_file_without_a_warning() {
     }
 }
 
+/// What people come for.
+const SOUGHT: [&str; 11] = [
+    "First node",
+    "Several pools",
+    "GPU pool",
+    "Pinned low-latency pool",
+    "Static addresses",
+    "Upgrades",
+    "High availability",
+    "k3s",
+    "Two PVE clusters",
+    "Moving from kproximate",
+    "Moving from cluster-autoscaler",
+];
+
+/// Each recipe that people come for has one heading, and no other begins like it.
+#[test]
+fn what_people_come_for_has_one_heading_each() {
+    let text = read("docs/recipes.md");
+    let headings: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("## "))
+        .collect();
+    for sought in SOUGHT {
+        let found = headings.iter().filter(|one| one.starts_with(sought));
+        assert_eq!(found.count(), 1, "{sought}: {headings:?}");
+    }
+}
+
 /// A heading without a file is a recipe that nobody can cook.
 #[test]
 fn every_recipe_has_its_file() {
@@ -43,7 +72,7 @@ fn every_recipe_has_its_file() {
     let mut recipes = 0;
     for section in text.split("\n## ").skip(1) {
         let title = section.lines().next().unwrap_or_default();
-        let elsewhere = section.contains("](moving.md)");
+        let elsewhere = section.contains("](moving.md#");
         assert!(
             !blocks(section, "toml").is_empty() || elsewhere,
             "{title} has no file"

@@ -69,7 +69,14 @@ fn history_and_replay_answer_with_the_daemon_stopped() {
         "json",
     ]);
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
-    assert_eq!(json["version"], 1);
+    assert_eq!(
+        (&json["schema_version"], &json["version"]),
+        (&1.into(), &1.into())
+    );
+    assert_eq!(
+        json["programs"],
+        serde_json::json!([env!("CARGO_PKG_VERSION")])
+    );
     assert!(
         json["deeds"]
             .as_array()

@@ -21,11 +21,22 @@ fn history(scene: &Scene) -> History {
 
 fn deeds(scene: &Scene) -> Vec<Deed> {
     let history = history(scene);
-    let (deeds, damage) = history
-        .deeds_and_damage(&Filter::default(), 10_000)
+    let told = history
+        .find_deeds(&Filter::default(), 10_000)
         .expect("read");
-    assert_eq!(damage, Vec::<String>::new());
-    deeds
+    assert_eq!(told.damage, Vec::<String>::new());
+    // Who wrote it is known whatever is asked for.
+    let nobodys = Filter {
+        pool: Some("nobodys".to_owned()),
+        ..Filter::default()
+    };
+    for programs in [
+        told.programs,
+        history.find_deeds(&nobodys, 1).expect("read").programs,
+    ] {
+        assert_eq!(programs, [env!("CARGO_PKG_VERSION").into()]);
+    }
+    told.deeds
 }
 
 fn outcomes(scene: &Scene, decide: impl Fn(&Recorded) -> ReplayOutcome) -> Vec<ReplayOutcome> {

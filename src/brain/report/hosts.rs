@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use model::foreign::ForeignText;
 use model::hosts;
 use model::policy::PoolPolicy;
 use model::reasons::{HostNote, HostRefused, Warning};
@@ -76,7 +77,8 @@ fn offline(turn: &DecisionBuilder<'_>, name: &Arc<str>, region: &Region) -> Vec<
     with.collect()
 }
 
-/// Pools that get no machine in a region, for want of a template on every host that they may use and that is there.
+/// Pools that get no machine in a region, for want of a template on every host that they may use and that is there: by the template and what
+/// is wrong with it.
 fn without_template(turn: &DecisionBuilder<'_>, name: &str, region: &Region) -> Vec<Warning> {
     let pools = turn.view.policy.pools_in(name);
     let lacking = pools
@@ -93,17 +95,27 @@ fn without_template(turn: &DecisionBuilder<'_>, name: &str, region: &Region) -> 
             };
             let first = refusals.next()?.filter(is_template)?;
             let all = refusals.all(|refusal| refusal.as_ref().is_some_and(is_template));
-            all.then(|| Warning::NoTemplate {
-                pool: pool_name.clone(),
-                region: name.into(),
-                template: pool.template.clone(),
-                fault: match first {
-                    HostRefused::TemplateFault { fault } => Some(fault),
-                    _ => None,
-                },
-            })
+            let fault = match first {
+                HostRefused::TemplateFault { fault } => Some(fault),
+                _ => None,
+            };
+            all.then(|| ((pool.template.clone(), fault), pool_name.clone()))
         });
-    lacking.collect()
+    let mut found: BTreeMap<(Arc<str>, Option<ForeignText>), Vec<Arc<str>>> = BTreeMap::new();
+    for (lack, pool) in lacking {
+        found.entry(lack).or_default().push(pool);
+    }
+    let warnings = found.into_iter().filter_map(|((template, fault), pools)| {
+        let (pool, further_pools) = pools.split_first()?;
+        Some(Warning::NoTemplate {
+            pool: pool.clone(),
+            further_pools: further_pools.to_vec(),
+            region: name.into(),
+            template,
+            fault,
+        })
+    });
+    warnings.collect()
 }
 
 /// Templates that were built from another definition than the file has, and of which some pool's machines would be made now.

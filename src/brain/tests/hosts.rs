@@ -58,6 +58,23 @@ fn a_pool_without_a_template_is_told_of() {
     let told = fault.decide().report.warnings;
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].ends_with(": it has no agent"), "{told:?}");
+    // Pools of one template are told together, and another template apart.
+    let many = lab().pool("q", &["one"]).pool("r", &["one"]);
+    let many = many.pool("other", &["one"]).with(|lab| {
+        let pool = lab.policy.pools.get_mut("other").expect("other");
+        pool.template = "another".into();
+        let region = lab.snapshot.regions.get_mut("home").expect("home");
+        region.templates.values_mut().for_each(Vec::clear);
+    });
+    let told = many.decide().report.warnings;
+    let starts = [
+        "the pool other gets no machine in the region home: no host that it may use has the template another;",
+        "the pools p, q and r get no machine in the region home: no host that they may use has the template",
+    ];
+    assert_eq!(told.len(), starts.len(), "{told:?}");
+    for (told, start) in told.iter().zip(starts) {
+        assert!(told.starts_with(start), "{told}");
+    }
     // A pool that may have none lacks nothing.
     let off = edit(&|copies| copies.clear()).edit_pool("p", |pool| pool.max = 0);
     assert_eq!(off.decide().report.warnings, [""; 0]);

@@ -1,5 +1,7 @@
 //! Cells of a row beside one another, each folded in its own width, or below one another as a list. Pure.
 
+use crate::screen::words;
+
 /// Blanks before each cell.
 const GAP: usize = 2;
 
@@ -16,7 +18,7 @@ pub(in super::super) fn widths<'a>(
         natural.resize(natural.len().max(row.len()), 0);
         least.resize(natural.len(), 0);
         for ((cell, natural), least) in row.iter().zip(&mut natural).zip(&mut least) {
-            let word = cell.split(' ').map(length).max().unwrap_or_default();
+            let word = words(cell).map(length).max().unwrap_or_default();
             *natural = (*natural).max(length(cell));
             *least = (*least).max(word);
         }
@@ -82,7 +84,7 @@ pub(in super::super) fn below(
 /// own.
 fn wrapped(text: &str, width: usize, hang: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
-    for word in text.split(' ') {
+    for word in words(text) {
         let room = if lines.len() > 1 {
             width.saturating_sub(hang)
         } else {

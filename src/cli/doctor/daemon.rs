@@ -1,5 +1,6 @@
 //! The daemon itself: whether systemd has it running, whether it answers, and whether it runs this configuration.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -8,8 +9,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::Here;
 use super::finding::Findings;
+use crate::cli::args::CONTROL_SOCKET;
 use crate::controller::control::{self, ControlCommand};
-use crate::controller::status::DaemonStatus;
+use crate::controller::status::{DaemonStatus, directory_of};
 
 const UNIT: &str = "pve-autoscaler.service";
 /// Where systemd runs, and nowhere else.
@@ -42,6 +44,36 @@ pub(super) async fn settled(here: &Here) {
 /// Whether the daemon was started with another file, which no reload changes.
 fn runs_elsewhere(status: &DaemonStatus, here: &Here) -> bool {
     !status.configuration_file.is_empty() && status.configuration_file != here.file
+}
+
+/// What is looked at, with the directory that the daemon says is its own, where nobody named one. The package's stands for it where
+/// no daemon says; with another socket than the package's that is told.
+pub(super) async fn with_its_directory(here: &Here, findings: &mut Findings) -> Here {
+    let mut found = here.clone();
+    if here.state_is_named {
+        return found;
+    }
+    let answer = timeout(
+        here.patience,
+        control::ask(&here.control, &ControlCommand::Status),
+    );
+    let status = match answer.await {
+        Ok(Ok(status)) => serde_json::from_value::<DaemonStatus>(status).ok(),
+        _ => None,
+    };
+    let record = status.as_ref().map(|status| status.record.as_str());
+    if let Some(directory) = record.and_then(directory_of) {
+        directory.clone_into(&mut found.state);
+    } else if here.control != Path::new(CONTROL_SOCKET) {
+        findings
+            .warning(format!(
+                "daemon: none at {} says where its own directory is: {} was looked at",
+                here.control.display(),
+                here.state.display()
+            ))
+            .mend("--state-directory names another");
+    }
+    found
 }
 
 /// Looks at the unit, and asks the daemon.
@@ -149,6 +181,48 @@ fn judge_status(status: &DaemonStatus, here: &Here, findings: &mut Findings) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::control::{ControlAnswer, Handler, SocketClock};
+
+    /// The daemon at a socket of its own says where its directory is; where none says, the one that was looked at is named, and a
+    /// person's word goes before both.
+    #[tokio::test]
+    async fn the_directory_is_that_of_the_daemon_that_is_asked() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let here = Here {
+            state_is_named: false,
+            patience: Duration::from_secs(20),
+            ..Here::of_test(folder.path())
+        };
+        let mut findings = Findings::default();
+        let found = with_its_directory(&here, &mut findings).await;
+        assert_eq!(found.state, here.state);
+        let said = findings.0.first().map(ToString::to_string);
+        let words = format!("is: {} was looked at", here.state.display());
+        assert!(said.is_some_and(|said| said.contains(&words)), "{words}");
+
+        let own = folder.path().join("another");
+        let record = own.join("record").display().to_string();
+        let handler: Handler = std::sync::Arc::new(move |_| {
+            let status = DaemonStatus {
+                record: record.clone(),
+                ..DaemonStatus::default()
+            };
+            let status = serde_json::to_value(status).expect("plain data");
+            Box::pin(async move { ControlAnswer::Ok(status) })
+        });
+        let socket = control::bind(&here.control).await.expect("it binds");
+        let server = tokio::spawn(control::serve(socket, SocketClock::HOST, handler));
+        let mut findings = Findings::default();
+        let found = with_its_directory(&here, &mut findings).await;
+        assert_eq!((found.state, findings.0.len()), (own, 0));
+        let named = Here {
+            state_is_named: true,
+            ..here
+        };
+        let found = with_its_directory(&named, &mut findings).await;
+        assert_eq!(found.state, named.state);
+        server.abort();
+    }
 
     #[test]
     fn what_the_daemon_says_is_held_against_the_file() {

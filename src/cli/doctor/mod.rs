@@ -54,7 +54,7 @@ use futures::future::join_all;
 use self::kubernetes::ReachedCluster;
 use self::probe::look_at;
 use self::region::{ReachedRegion, RegionSeen, SeenRegion};
-use super::args::{DoctorOptions, LookOptions};
+use super::args::{DoctorOptions, LookOptions, STATE_DIRECTORY};
 use super::{CliFailure, in_force, load, runtime};
 use crate::config::Settings;
 use crate::model::time::Span;
@@ -82,6 +82,8 @@ pub(super) struct Here {
     pub(super) digest: String,
     /// The daemon's own directory.
     pub(super) state: PathBuf,
+    /// Whether a person named that directory.
+    pub(super) state_is_named: bool,
     /// The daemon's control socket.
     pub(super) control: PathBuf,
     /// Whether a daemon listens there.
@@ -97,7 +99,11 @@ impl Here {
             file: in_force::whole_path(path),
             digest: in_force::digest_of(path),
             settings: Arc::new(settings),
-            state: options.state_directory.clone(),
+            state_is_named: options.state_directory.is_some(),
+            state: options
+                .state_directory
+                .clone()
+                .unwrap_or_else(|| PathBuf::from(STATE_DIRECTORY)),
             runs: UnixStream::connect(&options.control.socket).is_ok(),
             control: options.control.socket.clone(),
             patience: options.patience(),
@@ -113,6 +119,7 @@ impl Here {
             file: folder.join("config.toml").display().to_string(),
             digest: String::new(),
             state: folder.join("state"),
+            state_is_named: true,
             control: folder.join("run/control.sock"),
             runs: false,
             patience: Duration::from_secs(1),
@@ -183,6 +190,9 @@ fn file(path: &Path, settings: &Settings, report: &mut DoctorReport) {
 /// reached, side by side; then every probe looks at what was reached.
 pub(super) async fn look(here: &Here, report: &mut DoctorReport) {
     daemon::settled(here).await;
+    let mut found = Findings::default();
+    let here = &daemon::with_its_directory(here, &mut found).await;
+    report.add("daemon", found);
     let regions = here.settings.regions.keys();
     let regions = join_all(regions.map(|name| region::reach(here, name)));
     let local = look_at("this host", &probes::HERE, here, here.patience);

@@ -21,6 +21,8 @@ pub(in crate::cli) struct DoctorReport {
 #[derive(Serialize, JsonSchema)]
 pub(in crate::cli) struct DoctorDocument<'a> {
     /// The version of this form.
+    schema_version: u32,
+    /// The same number, under the name that it had at first.
     version: u32,
     /// The program's version.
     program: &'static str,
@@ -112,6 +114,7 @@ impl DoctorReport {
             })
         });
         DoctorDocument {
+            schema_version: VERSION,
             version: VERSION,
             program: env!("CARGO_PKG_VERSION"),
             verdict: self.verdict(),

@@ -26,6 +26,8 @@ pub(super) struct Telling {
     wake_up: Arc<Notify>,
     /// How much was not recorded so far, and when that last grew.
     lost: Mutex<(u64, Option<Time>)>,
+    /// Notifications that cannot be sent, and why.
+    failing: Mutex<BTreeMap<Arc<str>, String>>,
 }
 
 impl Default for Telling {
@@ -42,6 +44,7 @@ impl Default for Telling {
             whom: watch::Sender::new(whom),
             wake_up: Arc::default(),
             lost: Mutex::default(),
+            failing: Mutex::default(),
         }
     }
 }
@@ -66,10 +69,15 @@ impl Telling {
         }
         known.1.is_some_and(|last| now.since(last) < GAP)
     }
+
+    fn failing(&self) -> std::sync::MutexGuard<'_, BTreeMap<Arc<str>, String>> {
+        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-impl NotifierService for ServiceShared {
-    fn look(&self, failing: &BTreeMap<Arc<str>, String>) -> Option<FoundConditions> {
+impl ServiceShared {
+    /// In which conditions a person must act now; `None` while nothing is configured.
+    pub(super) fn conditions(&self) -> Option<FoundConditions> {
         let standing = self.standing().clone();
         if !standing.configured {
             return None;
@@ -77,13 +85,24 @@ impl NotifierService for ServiceShared {
         let now = Clock::System.now();
         let turn = self.turns.borrow().clone();
         let lost = self.metrics.not_recorded_so_far();
+        let failing = self.telling.failing().clone();
         Some(conditions::find(ConditionInput {
             turn: turn.as_deref(),
             problems: &standing.problems,
             not_recording: self.telling.not_recording(lost, now),
-            failing,
+            failing: &failing,
             now,
         }))
+    }
+}
+
+impl NotifierService for ServiceShared {
+    fn fails(&self, failing: BTreeMap<Arc<str>, String>) {
+        *self.telling.failing() = failing;
+    }
+
+    fn look(&self) -> Option<FoundConditions> {
+        self.conditions()
     }
 
     fn problem(&self, problem: Option<String>) {

@@ -413,12 +413,13 @@ one_of_each! { Warning:
     TooComplex { namespaces: vec!["shop".into()], more: 1 },
     NotMade { replacement: true, refused: Box::new(Refused::NoFreeVmid) },
     SharedZone { zone: "pve1".into(), regions: vec!["east".into(), "west".into()] },
-    NoTemplate { pool: "small".into(), region: "default".into(), template: "debian".into(), fault: None },
+    NoTemplate { pool: "small".into(), further_pools: Vec::new(), region: "default".into(), template: "debian".into(), fault: None },
     TemplateRedefined { region: "default".into(), template: "debian".into(), hosts: vec!["pve1".into(), "pve2".into()] },
     LostCpus { machine: "fast-aaaaa".into(), host: "pve2".into(), cpus: CpuSet::read("2-5").expect("a list"), shared: CpuSet::read("4-5").expect("a list"), with: Some(300), lacking: CpuSet::read("2").expect("a list"), untold: false, far: true },
     UnknownHost { region: "default".into(), host: "pve9".into(), hosts: vec!["pve1".into(), "pve2".into()] },
     ;
-    NoTemplate { pool: "small".into(), region: "default".into(), template: "debian".into(), fault: Some(ForeignText::new("VM 9000 on pve1 has no guest agent enabled")) },
+    NoTemplate { pool: "big".into(), further_pools: vec!["gpu".into(), "small".into()], region: "default".into(), template: "debian".into(), fault: None },
+    NoTemplate { pool: "small".into(), further_pools: Vec::new(), region: "default".into(), template: "debian".into(), fault: Some(ForeignText::new("VM 9000 on pve1 has no guest agent enabled")) },
     LostCpus { machine: "fast-aaaaa".into(), host: "pve3".into(), cpus: CpuSet::read("2-5").expect("a list"), shared: CpuSet::new(), with: None, lacking: CpuSet::new(), untold: true, far: false },
 }
 

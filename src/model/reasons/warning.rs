@@ -240,10 +240,14 @@ pub enum Warning {
         /// The regions.
         regions: Vec<Arc<str>>,
     },
-    /// No host that a pool may use in a region has a template of which a machine could be made.
+    /// No host that some pools may use in a region has their template such that a machine could be made of it. Once for each template and
+    /// what is wrong with it.
     NoTemplate {
-        /// The pool.
+        /// The pool, the first by name where there are several.
         pool: Arc<str>,
+        /// The other pools of this template that get no machine for the same reason.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        further_pools: Vec<Arc<str>>,
         /// The region.
         region: Arc<str>,
         /// The pool's template there.

@@ -1,5 +1,6 @@
 //! The page of the demo: the same that the daemon serves, of the simulated cluster, and what a person may do to that.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,15 +18,16 @@ use tokio::time::Instant;
 
 use super::show;
 use crate::clock::Clock;
+use crate::controller::conditions::{self, ConditionInput, FoundConditions};
 use crate::controller::status::DaemonStatus;
 use crate::controller::turn::Turn;
-use crate::model::time::Span;
+use crate::model::time::{Span, Time};
 use crate::model::words;
 use crate::sim::kube::Kube;
 use crate::sim::pve::{AdminAct, Pve};
 use crate::sim::workload::{Act, Workload, WorkloadKind, WorkloadPods, WorkloadStep};
 use crate::sim::world::World;
-use crate::web::{self, Health, Metrics, StatusSource, WebState};
+use crate::web::{self, ConditionSource, Health, Metrics, StatusSource, WebState};
 
 /// Where the page is, when nobody says otherwise and the port is free.
 const USUAL_PORT: u16 = 9818;
@@ -118,6 +120,10 @@ impl DemoPage {
         let turns = world.turns.subscribe();
         let seen = turns.clone();
         let status = StatusSource::new(move || status(seen.borrow().as_deref()));
+        let (clock, watched) = (world.clock, turns.clone());
+        let conditions = ConditionSource::new(move || {
+            Some(conditions(watched.borrow().as_deref(), clock.now()))
+        });
         let stage = DemoWorld {
             kube: world.kube.clone(),
             pve: world.pve.clone(),
@@ -138,7 +144,10 @@ impl DemoPage {
         );
         Ok(DemoPage {
             listener,
-            state: state.demonstrated(pace, acts).recorded(record),
+            state: state
+                .demonstrated(pace, acts)
+                .watched(conditions)
+                .recorded(record),
             health,
             turns,
             max_view_age: world.settings.policy.scale_up.max_view_age,
@@ -164,6 +173,17 @@ impl DemoPage {
         let serving = web::serve(self.listener, self.state, std::future::pending());
         tokio::join!(minding, serving);
     }
+}
+
+/// In which conditions a person would have to act, by the last turn: the demo's daemon has no faults of its own to tell.
+fn conditions(turn: Option<&Turn>, now: Time) -> FoundConditions {
+    conditions::find(ConditionInput {
+        turn,
+        problems: &BTreeMap::new(),
+        not_recording: false,
+        failing: &BTreeMap::new(),
+        now,
+    })
 }
 
 /// How things stand in the simulated world.

@@ -193,7 +193,7 @@ fn color(tone: Tone) -> &'static str {
         Tone::Up => "32",
         Tone::Down => "33",
         Tone::Decision => "36",
-        Tone::Trouble => "31",
+        Tone::Trouble | Tone::Fault => "31",
         Tone::Fact => "0",
     }
 }

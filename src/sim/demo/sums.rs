@@ -33,6 +33,8 @@ pub(super) struct Sums {
     removed: BTreeSet<Arc<str>>,
     gone: usize,
     failures: usize,
+    /// Hosts and templates that somebody put out of use.
+    faults: usize,
     /// Decisions on something that went wrong, such as to start a VM that is off.
     repairs: usize,
     /// Decisions that make and remove nothing, such as to update in place.
@@ -96,8 +98,9 @@ impl Sums {
 
     /// Counts what was told of as gone wrong.
     pub(super) fn told(&mut self, lines: &[TimelineLine]) {
-        let wrong = lines.iter().filter(|line| line.tone == Tone::Trouble);
-        self.failures += wrong.count();
+        let of = |tone| lines.iter().filter(|line| line.tone == tone).count();
+        self.failures += of(Tone::Trouble);
+        self.faults += of(Tone::Fault);
     }
 
     fn pods(&mut self, after: &Turn) {
@@ -130,6 +133,7 @@ impl Sums {
             removed: self.removed.len(),
             gone: self.gone,
             failures: self.failures,
+            faults: self.faults,
             repairs: self.repairs,
             others: self.others,
             pods: self.pods.len(),
@@ -150,6 +154,7 @@ pub(super) struct SumNumbers {
     removed: usize,
     gone: usize,
     failures: usize,
+    faults: usize,
     repairs: usize,
     others: usize,
     pods: usize,
@@ -165,6 +170,7 @@ impl SumNumbers {
         self.removed += part.removed;
         self.gone += part.gone;
         self.failures += part.failures;
+        self.faults += part.faults;
         self.repairs += part.repairs;
         self.others += part.others;
         self.pods += part.pods;
@@ -201,6 +207,10 @@ impl SumNumbers {
             0 => String::new(),
             many => format!(", {}", of(many, "repair")),
         };
+        let faults = match self.faults {
+            0 => String::new(),
+            many => format!(", besides {} that you asked for", of(many, "fault")),
+        };
         let (made, removed) = (of(self.made, "machine"), self.removed);
         vec![
             (
@@ -212,7 +222,10 @@ impl SumNumbers {
                 Tone::Down,
                 format!("{} gone, VM and all", of(self.gone, "machine")),
             ),
-            (Tone::Trouble, of(self.failures, "failure")),
+            (
+                Tone::Trouble,
+                format!("{}{faults}", of(self.failures, "failure")),
+            ),
             (Tone::Fact, format!("{pods}; {nodes} at most")),
         ]
     }
@@ -250,6 +263,27 @@ mod tests {
             "{said:?}"
         );
         assert!(said[4].ends_with("; 6 nodes at most"), "{said:?}");
+    }
+
+    /// Who locks the template on the page made that fault: it is no failure of the daemon's, nor of a machine.
+    #[test]
+    fn a_fault_that_was_asked_for_is_no_failure() {
+        let line = |tone| TimelineLine {
+            tone,
+            text: "something".to_owned(),
+        };
+        let mut sums = Sums::default();
+        sums.told(&[line(Tone::Fault), line(Tone::Trouble), line(Tone::Up)]);
+        sums.told(&[line(Tone::Fault)]);
+        let mut all = SumNumbers::default();
+        all.add(&sums.numbers());
+        let said = |numbers: &SumNumbers| {
+            let lines = numbers.lines();
+            let wrong = lines.iter().find(|(tone, _)| *tone == Tone::Trouble);
+            wrong.map(|(_, text)| text.clone()).unwrap_or_default()
+        };
+        assert_eq!(said(&all), "1 failure, besides 2 faults that you asked for");
+        assert_eq!(said(&SumNumbers::default()), "0 failures");
     }
 
     #[test]

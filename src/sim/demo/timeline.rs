@@ -25,6 +25,8 @@ pub(super) enum Tone {
     Down,
     /// Something went wrong.
     Trouble,
+    /// A host or a template is out of use. The demo's own story has nothing of the kind: somebody asked for it on the page.
+    Fault,
     /// A plain fact.
     Fact,
 }
@@ -36,7 +38,7 @@ impl Tone {
             Tone::Decision => '»',
             Tone::Up => '+',
             Tone::Down => '-',
-            Tone::Trouble => '!',
+            Tone::Trouble | Tone::Fault => '!',
             Tone::Fact => ' ',
         }
     }
@@ -238,7 +240,7 @@ fn troubles(before: Option<&Snapshot>, after: &Snapshot) -> Vec<TimelineLine> {
                         .count();
                     let there = words::count(there, "machine");
                     lines.push(line(
-                        Tone::Trouble,
+                        Tone::Fault,
                         format!("host {at} is offline, with {there} of ours"),
                     ));
                 }
@@ -262,7 +264,7 @@ fn troubles(before: Option<&Snapshot>, after: &Snapshot) -> Vec<TimelineLine> {
             let (template, vmid) = copy;
             match (was, fault) {
                 (was, Some(fault)) if was.as_ref() != Some(&fault) => {
-                    lines.push(line(Tone::Trouble, format!("template {template}: {fault}")));
+                    lines.push(line(Tone::Fault, format!("template {template}: {fault}")));
                 }
                 (Some(_), None) => lines.push(line(
                     Tone::Up,

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::auth::{self, Attributes, User};
+use super::media::ObjectForm;
 use super::object::{list, name, namespace, set};
 use super::pki::certificate_bearer_of;
 use super::resources::{NAMESPACES, Res};
@@ -53,41 +54,6 @@ impl ResourcePath {
     }
     fn name(&self) -> &str {
         self.name.as_deref().unwrap_or("")
-    }
-}
-
-/// How objects are shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ObjectForm {
-    Whole,
-    /// `PartialObjectMetadata`.
-    Metadata,
-}
-
-impl ObjectForm {
-    fn asked(headers: &HeaderMap) -> ObjectForm {
-        let accept = headers
-            .get(header::ACCEPT)
-            .and_then(|a| a.to_str().ok())
-            .unwrap_or("");
-        let first = accept.split(',').next().unwrap_or("");
-        if first.contains("as=PartialObjectMetadata") {
-            ObjectForm::Metadata
-        } else {
-            ObjectForm::Whole
-        }
-    }
-
-    /// An object as this caller sees it.
-    pub(super) fn of(self, res: Res, object: &Arc<Value>) -> Arc<Value> {
-        if self == ObjectForm::Metadata {
-            return Arc::new(json!({
-                "kind": "PartialObjectMetadata",
-                "apiVersion": "meta.k8s.io/v1",
-                "metadata": object["metadata"],
-            }));
-        }
-        events::outward(res, object).map_or_else(|| Arc::clone(object), Arc::new)
     }
 }
 
@@ -214,7 +180,7 @@ async fn handle(
     let bytes = axum::body::to_bytes(body, MOST_BODY)
         .await
         .map_err(|_| Status::too_large())?;
-    let shape = ObjectForm::asked(headers);
+    let shape = ObjectForm::asked(headers)?;
     if matches!(verb, "list" | "watch") {
         return many(&door.kube, &target, &query, shape, verb == "watch");
     }

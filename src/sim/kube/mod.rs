@@ -19,6 +19,7 @@ mod events;
 mod eviction;
 mod facts;
 mod http;
+mod media;
 mod object;
 mod patch;
 mod pki;

@@ -189,6 +189,16 @@ impl Status {
         )
     }
 
+    /// 406: the caller takes no answer that this server can write.
+    pub(super) fn not_acceptable() -> Status {
+        Status::new(
+            406,
+            "NotAcceptable",
+            "only the following media types are accepted: application/json".to_owned(),
+            Value::Null,
+        )
+    }
+
     /// 410: the resourceVersion lies before what is kept.
     pub(super) fn expired(message: String) -> Status {
         Status::new(410, "Expired", message, Value::Null)

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::KubeInner;
 use super::bell::BellListener;
-use super::http::ObjectForm;
+use super::media::ObjectForm;
 use super::object::namespace;
 use super::resources::Res;
 use super::selector::ListSelector;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Metrics;
 use super::gauges::name;
+use crate::controller::conditions::FoundConditions;
 use crate::model::action::{Action, Kind, Reason};
 use crate::model::region::{Failure, Step};
 use crate::model::time::{Span, Time};
@@ -166,6 +167,11 @@ impl Metrics {
         if !valid {
             self.error("configurationError");
         }
+    }
+
+    /// In which conditions a person must act. What is unknown stays as it was.
+    pub fn conditions(&self, found: &FoundConditions, now: Time) {
+        self.gauges.conditions(found, now);
     }
 
     /// Whether the broker runs with the same policy as the daemon.

@@ -9,8 +9,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::SeriesLabels;
+use crate::controller::conditions::FoundConditions;
 use crate::controller::turn::Turn;
 use crate::model::cluster::{Node, ReadyStatus};
+use crate::model::condition::ConditionKind;
 use crate::model::policy::STARTUP_TAINT;
 use crate::model::report::{NodeVerdict, PoolState, Report, Scope};
 use crate::model::snapshot::Snapshot;
@@ -43,6 +45,9 @@ macro_rules! gauges {
                 let gauges = Gauges { $($($field,)*)* };
                 let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
                 gauges.build.get_or_create(&version).set(1.0);
+                for (kind, _) in ConditionKind::ALL {
+                    gauges.condition.get_or_create(&of_kind(*kind)).set(0.0);
+                }
                 gauges
             }
         }
@@ -96,6 +101,7 @@ gauges! {
         kubeconfig_expiry: FloatGauge = "kubeconfig_expiry_timestamp_seconds", "When the kubeconfig's client certificate ends; 0 without one";
         config_valid: FloatGauge = "config_valid", "Whether the configuration file, as it is now, is valid";
         policies_agree: FloatGauge = "broker_policy_agrees", "Whether the broker runs with the same policy";
+        condition: FloatGauges = "condition", "Whether a condition holds that people are notified of, by kind; a removal counts after two hours";
     }
 }
 
@@ -400,10 +406,25 @@ impl Gauges {
         self.config_valid.set(flag(valid));
     }
 
+    /// In which conditions a person must act.
+    pub(super) fn conditions(&self, found: &FoundConditions, now: Time) {
+        for (kind, _) in ConditionKind::ALL {
+            if let Some(holds) = found.holds(*kind, now) {
+                let series = of_kind(*kind);
+                self.condition.get_or_create(&series).set(flag(holds));
+            }
+        }
+    }
+
     /// Whether the broker runs with our policy.
     pub(super) fn policies_agree(&self, agree: bool) {
         self.policies_agree.set(flag(agree));
     }
+}
+
+/// The series of a condition.
+fn of_kind(kind: ConditionKind) -> SeriesLabels {
+    vec![("kind", kind.name().to_owned())]
 }
 
 /// Replaces all series of a family.

@@ -10,11 +10,13 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::{Metered, Metrics};
+use crate::controller::conditions::FoundConditions;
 use crate::kubernetes::{CallObserver as _, CallOutcome};
+use crate::model::condition::{Condition, ConditionKind};
 use crate::model::region::Step;
-use crate::model::time::Span;
+use crate::model::time::{Span, Time};
 use crate::pve::transport::{CallEffect, CallError, HttpMethod, PveRequest, Transport};
-use crate::web::tests::turn;
+use crate::web::tests::{condition, turn};
 
 /// After a turn and one of everything that is counted.
 fn text() -> String {
@@ -294,6 +296,46 @@ async fn what_is_not_there_yet_is_no_error() {
         let wrong = text.contains("errors_total{type=\"cloudProviderError\"} 1\n");
         assert_eq!(wrong, error, "{call}: {text}");
     }
+}
+
+/// What people are notified of is there by kind, at zero from the start. What is unknown stays as it was, and removals count when one of them
+/// has lasted for two hours.
+#[test]
+fn conditions_are_shown_by_kind() {
+    const NOW: Time = Time(1_795_000_000_000);
+    let metrics = Metrics::new();
+    let value = |kind: ConditionKind| {
+        let series = format!("pve_autoscaler_condition{{kind=\"{}\"}} ", kind.name());
+        let text = metrics.plain_text(None);
+        let value = text.lines().find_map(|line| line.strip_prefix(&series));
+        value.map(str::to_owned)
+    };
+    for (kind, _) in ConditionKind::ALL {
+        assert_eq!(value(*kind).as_deref(), Some("0.0"), "{kind:?}");
+    }
+    let stuck = |minutes: i64| {
+        let since = Time(NOW.0 - minutes * 60_000);
+        let subject = format!("small-{minutes}");
+        condition(ConditionKind::RemovalStuck, &subject, Some(since))
+    };
+    let fault = condition(ConditionKind::TemplateFault, "default/debian", None);
+    let found = |conditions: Vec<Condition>| FoundConditions {
+        there: conditions.into_iter().map(|one| (one.key(), one)).collect(),
+        ..FoundConditions::default()
+    };
+    metrics.conditions(&found(vec![fault, stuck(90), stuck(110)]), NOW);
+    assert_eq!(value(ConditionKind::TemplateFault).as_deref(), Some("1.0"));
+    assert_eq!(value(ConditionKind::RemovalStuck).as_deref(), Some("0.0"));
+    let unknown = FoundConditions {
+        unknown: BTreeSet::from([ConditionKind::TemplateFault]),
+        ..found(vec![stuck(10), stuck(120)])
+    };
+    metrics.conditions(&unknown, NOW);
+    assert_eq!(value(ConditionKind::TemplateFault).as_deref(), Some("1.0"));
+    assert_eq!(value(ConditionKind::RemovalStuck).as_deref(), Some("1.0"));
+    metrics.conditions(&FoundConditions::default(), NOW);
+    assert_eq!(value(ConditionKind::TemplateFault).as_deref(), Some("0.0"));
+    assert_eq!(value(ConditionKind::RemovalStuck).as_deref(), Some("0.0"));
 }
 
 /// An increase is seen from what was there before: the first failure of each kind included.

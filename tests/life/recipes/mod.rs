@@ -29,7 +29,7 @@ const PAGES: [(&str, &str); 4] = [
 ];
 
 /// The whole files of the pages, by page and heading: each has a test that carries it out.
-const CARRIED_OUT: [(&str, &str); 19] = [
+const CARRIED_OUT: [(&str, &str); 20] = [
     ("hosts", "A host that is used for other things too"),
     (
         "hosts",
@@ -40,9 +40,10 @@ const CARRIED_OUT: [(&str, &str); 19] = [
     ("hosts", "Six unequal hosts"),
     ("moving", "From kproximate"),
     ("recipes", "Booted from the network, without a template"),
-    ("recipes", "Devices passed through"),
     ("recipes", "First node"),
+    ("recipes", "GPU pool"),
     ("recipes", "High availability"),
+    ("recipes", "Moving from cluster-autoscaler"),
     ("recipes", "Pinned low-latency pool"),
     ("recipes", "Several pools"),
     ("recipes", "Six hosts with local ZFS"),

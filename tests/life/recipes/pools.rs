@@ -112,11 +112,50 @@ fn several_pools_have_their_own_pods() {
     });
 }
 
+/// What cluster-autoscaler's flags become: nodes come for the pods and go five minutes after the last of them, and one stays.
+#[test]
+fn what_moved_from_cluster_autoscaler_runs() {
+    const GROUP: &str = "example.com/group";
+    simulate(async {
+        let mut spec = world("recipes", "Moving from cluster-autoscaler");
+        template(&mut spec.pve, 8000, "debian-13", "pve1", "shared");
+        let scene = Scene::of(spec);
+        let asks = json!({"cpu": "1500m", "memory": "2Gi"});
+        let web = pods_for(&asks, GROUP, Some((GROUP, "workers")));
+        let workload = Workload {
+            steps: deployment("web", 12, web, [15, 40]).to_vec(),
+        };
+        let looks = async {
+            until(&scene, "the node of the min", 10, || {
+                nodes(&scene, "workers").len() == 1
+            })
+            .await;
+            until(&scene, "all pods run", 20, || {
+                places(&scene, "web").len() == 12
+            })
+            .await;
+            // Four cores have room for two of them.
+            assert_eq!(machines(&scene).len(), 6);
+            until(&scene, "the pods are gone", 40, || {
+                places(&scene, "web").is_empty()
+            })
+            .await;
+            tokio::time::sleep(Duration::from_mins(4)).await;
+            assert_eq!(machines(&scene).len(), 6, "five minutes are not over");
+            // By the default they would go after ten.
+            until(&scene, "one is left", 5, || machines(&scene).len() == 1).await;
+            tokio::time::sleep(Duration::from_mins(15)).await;
+            assert_eq!(nodes(&scene, "workers").len(), 1, "it stays for the min");
+        };
+        while_it_lives(&scene, workload, looks).await;
+    });
+}
+
 /// Two hosts have a card each: two pods have one, the third waits and is told why. What asks for none comes to no card.
 #[test]
 fn devices_are_passed_through() {
     simulate(async {
-        let mut spec = world("recipes", "Devices passed through");
+        let mut spec = world("recipes", "GPU pool");
         spec.guests.device_resource = GPU.to_owned();
         template(&mut spec.pve, 8000, "debian-13", "pve1", "shared");
         let with_driver = template(&mut spec.pve, 8010, "debian-13-gpu", "pve1", "shared");

@@ -21,14 +21,23 @@ impl Display for VmAt {
 
 fn write_no_template(
     f: &mut Formatter<'_>,
-    (pool, region, template): (&str, &str, &str),
+    (pool, further_pools): (&Arc<str>, &[Arc<str>]),
+    (region, template): (&str, &str),
     fault: Option<&ForeignText>,
 ) -> fmt::Result {
-    write!(f, "the pool {pool} gets no machine in the region {region}")?;
+    let they = if let Some((last, between)) = further_pools.split_last() {
+        let first = std::iter::once(pool).chain(between);
+        write!(f, "the pools {} and {last} get", Joined(first, ", "))?;
+        "they"
+    } else {
+        write!(f, "the pool {pool} gets")?;
+        "it"
+    };
+    write!(f, " no machine in the region {region}")?;
     match fault {
         None => write!(
             f,
-            ": no host that it may use has the template {template}; `pve-autoscaler doctor` says what to do"
+            ": no host that {they} may use has the template {template}; `pve-autoscaler doctor` says what to do"
         ),
         Some(fault) => write!(
             f,
@@ -54,10 +63,14 @@ fn of_configuration(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
     match warning {
         Warning::NoTemplate {
             pool,
+            further_pools,
             region,
             template,
             fault,
-        } => write_no_template(f, (pool, region, template), fault.as_ref()),
+        } => {
+            let pools = (pool, further_pools.as_slice());
+            write_no_template(f, pools, (region, template), fault.as_ref())
+        }
         Warning::TemplateRedefined {
             region,
             template,

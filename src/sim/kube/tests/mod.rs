@@ -8,6 +8,7 @@ mod volumes;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tower::ServiceExt as _;
 
 use super::{Kube, KubeSpec};
 use crate::clock::Clock;
@@ -99,6 +100,55 @@ async fn a_pod_without_room_is_unschedulable_until_a_node_comes() {
     pause(1).await;
     let seen = api.get(&format!("{PODS}/a")).await.expect("the pod");
     assert_eq!(seen["spec"]["nodeName"], "large");
+}
+
+/// client-go asks for protobuf first, and for JSON behind it: it gets JSON. Who takes protobuf alone is told what there is.
+#[tokio::test(start_paused = true)]
+async fn who_takes_json_too_gets_it_and_who_does_not_is_told() {
+    const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+    let (kube, api) = cluster();
+    api.post(PODS, &pod("a", "1")).await.expect("created");
+    let ask = async |method: &str, path: &str, accept: &str| {
+        let request = http::Request::builder().method(method).uri(path);
+        let request = request.header(http::header::ACCEPT, accept);
+        let body = match method {
+            "POST" => pod("b", "1").to_string(),
+            _ => String::new(),
+        };
+        let request = request.header(http::header::CONTENT_TYPE, "application/json");
+        let request = request
+            .body(axum::body::Body::from(body))
+            .expect("a request");
+        let answer = kube.router().oneshot(request).await.expect("an answer");
+        let code = answer.status().as_u16();
+        let media = answer.headers().get(http::header::CONTENT_TYPE).cloned();
+        let media = media.expect("a type");
+        let bytes = axum::body::to_bytes(answer.into_body(), 1 << 20).await;
+        let body: Value = serde_json::from_slice(&bytes.expect("a body")).expect("JSON");
+        (code, media, body)
+    };
+    let both = format!("{PROTOBUF},application/json");
+    for path in [PODS, &*format!("{PODS}/a")] {
+        let (code, media, body) = ask("GET", path, &both).await;
+        assert_eq!((code, media.to_str().ok()), (200, Some("application/json")));
+        assert!(body["metadata"].is_object(), "{body}");
+        let (code, media, body) = ask("GET", path, PROTOBUF).await;
+        assert_eq!((code, media.to_str().ok()), (406, Some("application/json")));
+        assert_eq!(
+            (&body["kind"], &body["reason"]),
+            (&"Status".into(), &"NotAcceptable".into())
+        );
+        let words = "only the following media types are accepted: application/json";
+        assert_eq!(body["message"], words);
+    }
+    // What is not answered is not done either.
+    let (code, ..) = ask("POST", PODS, PROTOBUF).await;
+    assert_eq!(code, 406);
+    api.get(&format!("{PODS}/b"))
+        .await
+        .expect_err("it was not made");
+    let (code, ..) = ask("POST", PODS, &both).await;
+    assert_eq!(code, 201);
 }
 
 #[tokio::test(start_paused = true)]
