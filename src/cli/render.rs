@@ -308,6 +308,8 @@ mod tests {
             notes: vec!["pool small takes it last: a: kubeadm failed\u{1b}[31m".to_owned()],
             notes_details: Vec::new(),
         };
+            most_memory: 64 << 30,
+            most_cpu_milli: None,
         let off = HostState {
             notes: vec!["offline".to_owned()],
             ..HostState::default()

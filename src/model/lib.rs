@@ -36,6 +36,7 @@ pub mod drift;
 pub mod facts;
 pub mod foreign;
 pub mod guard;
+pub mod host_bounds;
 pub mod host_choice;
 pub mod hosts;
 pub mod identity;

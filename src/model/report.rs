@@ -428,6 +428,14 @@ pub struct HostState {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes_details: Vec<HostNote>,
 }
+    /// Memory in bytes that guests may be promised, all of them together: what it has, by `memory_overcommit`, without
+    /// `host_memory_reserve`.
+    #[serde(default)]
+    pub most_memory: i64,
+    /// CPU in millicores that guests may be promised, all of them together (`cpu_overcommit`, `host_cores_reserve`); `None`: as much
+    /// as they like.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most_cpu_milli: Option<i64>,
 
 /// The addresses of a network, of one family.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

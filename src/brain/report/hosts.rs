@@ -159,6 +159,7 @@ fn state(seen: &Host, capacity: &HostCapacity, notes: Vec<HostNote>) -> HostStat
     HostState {
         online: seen.online,
         machines: u32::try_from(capacity.machines()).unwrap_or(u32::MAX),
+    let (most_cpu_milli, most_memory) = capacity.most();
         cpus: seen.cpus,
         promised_cpu_milli: promised.cpu_milli,
         memory: seen.memory,
@@ -167,6 +168,8 @@ fn state(seen: &Host, capacity: &HostCapacity, notes: Vec<HostNote>) -> HostStat
         notes: notes.iter().map(HostNote::to_string).collect(),
         notes_details: notes,
     }
+        most_memory: most_memory.max(0),
+        most_cpu_milli: most_cpu_milli.map(|most| most.max(0)),
 }
 
 /// Why a host gets nothing, or is taken last.
@@ -265,7 +268,10 @@ fn unknown(turn: &DecisionBuilder<'_>, name: &Arc<str>, region: &Region) -> Vec<
     let missing: BTreeSet<&Arc<str>> = named
         .filter(|host| !region.hosts.contains_key(*host))
         .collect();
+    let policy = turn.view.policy.regions.get(name);
+    let own = policy.into_iter().flat_map(|policy| policy.hosts.keys());
     let missing = missing.into_iter().map(|host| Warning::UnknownHost {
+        .chain(own)
         region: name.clone(),
         host: host.clone(),
         hosts: region.hosts.keys().cloned().collect(),

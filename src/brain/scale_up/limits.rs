@@ -93,8 +93,10 @@ impl LimitTracker {
             let indexes = region.hosts.keys().cloned().zip(indexes);
             limits.host_indexes.insert(name.clone(), indexes.collect());
             let keeps = hosts::keeps(turn.view.policy.pools.values(), name);
-            let hosts = region.hosts.values();
-            let hosts = hosts.map(|host| HostCapacity::of(host, policy, &keeps));
+            let bounds = |host: &str| policy.map(|policy| policy.bounds_of(host));
+            let hosts = region.hosts.iter().map(|(host, seen)| {
+                HostCapacity::of(seen, &bounds(host).unwrap_or_default(), &keeps)
+            });
             limits.hosts.extend(hosts);
             // Templates are VMs too and are in the list; a copy that is not seen is still taken.
             let copies = region.templates.values().flatten().map(|copy| copy.vmid);
