@@ -60,6 +60,7 @@ pub mod rows;
 pub mod scheduling;
 pub mod shared;
 pub mod snapshot;
+pub mod store_states;
 pub mod story;
 pub mod time;
 pub mod tolerant;
