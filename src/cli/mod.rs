@@ -47,6 +47,7 @@ mod setup;
 mod simulator;
 mod status;
 mod staying;
+mod stores;
 mod story;
 mod systemd;
 mod table;

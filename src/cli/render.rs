@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::causes::SharedCauses;
 use super::networks;
+use super::stores;
 use super::table::table;
 use super::verdicts::{WhyRow, held_rows, nodes, once, pods};
 use crate::controller::wording::act;
@@ -49,6 +50,8 @@ pub(super) fn decision(decision: &Decision, wide: bool, now: Time) -> String {
     section(&mut text, "On hold", &HOLDS, held);
     pools(&mut text, &report.pools, now);
     hosts(&mut text, &report.hosts);
+    stores::storages(&mut text, &report.storages, wide);
+    stores::devices(&mut text, &report.devices);
     networks::table(&mut text, &report.networks);
     section(
         &mut text,
@@ -305,6 +308,8 @@ mod tests {
             memory: 64 << 30,
             promised_memory: 60 << 30,
             left_memory: 4 << 30,
+            most_memory: 64 << 30,
+            most_cpu_milli: None,
             notes: vec!["pool small takes it last: a: kubeadm failed\u{1b}[31m".to_owned()],
             notes_details: Vec::new(),
         };
@@ -399,6 +404,8 @@ mod tests {
         Report {
             unread: BTreeSet::new(),
             hosts: some_hosts(),
+            storages: BTreeMap::new(),
+            devices: BTreeMap::new(),
             networks: BTreeMap::new(),
             holds: vec![Hold {
                 until: Some(NOW + Span::minutes(6)),

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use super::args::{OutputOptions, StatusOptions};
 use super::output::{self, OutputFormat, VersionedAnswer};
 use super::render::section;
-use super::{CliFailure, control, narrow, render};
+use super::{CliFailure, control, narrow, render, stores};
 use crate::controller::control::ControlCommand;
 use crate::controller::executor::{ActionWait, PATIENCE};
 use crate::controller::status::{DaemonStatus, MachineStatus};
@@ -77,6 +77,8 @@ fn text(whole: &DaemonStatus, wide: bool, columns: usize, now: Time) -> String {
     section(&mut text, "Wrong with the daemon", &[], rows.collect());
     render::pools(&mut text, &status.pools, now);
     render::hosts(&mut text, &status.hosts);
+    stores::storages(&mut text, &status.storages, wide);
+    stores::devices(&mut text, &status.devices);
     super::networks::table(&mut text, &status.networks);
     machines(&mut text, status, wide, now);
     pending(&mut text, status);

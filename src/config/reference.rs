@@ -7,9 +7,10 @@ use serde_json::{Map, Value};
 use super::schema::schema;
 
 /// The tables in the order of the manual: heading and definition; the file itself has none.
-const TABLES: [(&str, &str); 32] = [
+const TABLES: [(&str, &str); 33] = [
     ("`[kubernetes]`", "Kubernetes"),
     ("`[proxmox]` or `[region.NAME]`", "Region"),
+    ("`[region.NAME.host.HOST]`", "Host"),
     ("`[region.NAME.topology.HOST]`", "Topology"),
     ("`[template.NAME]`", "Template"),
     ("`[[template.NAME.nic]]`", "NetCard"),

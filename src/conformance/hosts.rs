@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::model::host_bounds::HostOverrides;
 use crate::model::policy::RegionPolicy;
 use crate::model::quantity::Quantity;
 use crate::model::region::{Host, Region, Storage};
@@ -10,6 +11,7 @@ use crate::model::topology::HostTopology;
 
 use super::fields::CaseFields;
 use super::objects::{name_of, named};
+use super::regions::overcommit;
 use super::scalars::{quantity, several, shared, text, truth, whole};
 use super::stage::{CaseWorld, REGION};
 use super::topologies;
@@ -33,6 +35,8 @@ pub(super) struct CaseHost {
     devices: Vec<HostDevices>,
     storages: BTreeMap<Arc<str>, Storage>,
     topology: Option<HostTopology>,
+    /// What the configuration says of it otherwise than of its region.
+    own: HostOverrides,
 }
 
 /// Reads `hosts`, or makes the usual ones and those that pools name.
@@ -85,10 +89,11 @@ impl CaseHost {
             devices: Vec::new(),
             storages: BTreeMap::new(),
             topology: None,
+            own: HostOverrides::default(),
         }
     }
 
-    /// Puts it into a region; the region's policy has its topology.
+    /// Puts it into a region; the region's policy has its topology, and what is counted otherwise of it.
     pub(super) fn put(self, region: &mut Region, policy: &mut RegionPolicy) {
         let name = self.name;
         for (mapping, devices) in self.devices {
@@ -100,6 +105,9 @@ impl CaseHost {
         }
         if let Some(topology) = self.topology {
             policy.topologies.insert(name.clone(), topology.into());
+        }
+        if self.own != HostOverrides::default() {
+            policy.hosts.insert(name.clone(), self.own);
         }
         region.hosts.insert(name, self.host);
     }
@@ -126,8 +134,21 @@ fn host(value: &CaseValue, name: Option<&String>) -> Result<CaseHost, CaseError>
     host.online = fields.with("online", truth)?.unwrap_or(true);
     found.devices = fields.with("pci", devices)?.unwrap_or_default();
     found.storages = fields.with("storages", storages)?.unwrap_or_default();
+    found.own = own(&mut fields)?;
     fields.done()?;
     Ok(found)
+}
+
+/// What the configuration says of one host, by its keys there.
+fn own(fields: &mut CaseFields<'_>) -> Result<HostOverrides, CaseError> {
+    let memory = fields.with("host_memory_reserve", quantity)?;
+    let cores = fields.with("host_cores_reserve", quantity)?;
+    Ok(HostOverrides {
+        memory_reserve: memory.map(Quantity::units),
+        cpu_reserve_milli: cores.map(Quantity::milli),
+        memory_overcommit_permille: fields.with("memory_overcommit", overcommit)?,
+        cpu_overcommit_permille: fields.with("cpu_overcommit", overcommit)?,
+    })
 }
 
 /// `{gpu: 2}`: so many devices of a mapping; `{gpu: ["0000:01:00.0"]}`: these.

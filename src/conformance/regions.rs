@@ -47,6 +47,7 @@ fn region(
     let known = known.or_else(|| stage.policy.regions.get(REGION));
     let mut policy = RegionPolicy::of_vmids(1_000, 9_999_999);
     policy.topologies = known.map(|of| of.topologies.clone()).unwrap_or_default();
+    policy.hosts = known.map(|of| of.hosts.clone()).unwrap_or_default();
     let mut seen: Region = match stage.snapshot.regions.get(&name) {
         Some(known) => (**known).clone(),
         None => {
@@ -65,6 +66,7 @@ fn region(
         seen.storages.clear();
         seen.mappings.clear();
         policy.topologies.clear();
+        policy.hosts.clear();
         for host in hosts::described(value)? {
             host.put(&mut seen, &mut policy);
         }
@@ -97,10 +99,6 @@ fn region(
 /// How the capacity of the region's hosts is counted.
 fn counting(fields: &mut CaseFields<'_>, counting: &mut HostCounting) -> Result<(), CaseError> {
     counting.max_per_host = fields.with("max_per_host", whole)?;
-    let overcommit = |value: &CaseValue| {
-        let factor = decimal(text(value)?, 3);
-        factor.ok_or_else(|| value.expected("a factor such as 1.5"))
-    };
     for (key, slot) in [
         (
             "memory_overcommit",
@@ -117,6 +115,12 @@ fn counting(fields: &mut CaseFields<'_>, counting: &mut HostCounting) -> Result<
     }
     counting.cpu_overcommit_permille = fields.with("cpu_overcommit", overcommit)?;
     Ok(())
+}
+
+/// A factor in thousandths.
+pub(super) fn overcommit(value: &CaseValue) -> Result<i64, CaseError> {
+    let factor = decimal(text(value)?, 3);
+    factor.ok_or_else(|| value.expected("a factor such as 1.5"))
 }
 
 fn add_weight(pool: &mut PoolPolicy, region: &str, weight: i32) {

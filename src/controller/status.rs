@@ -20,6 +20,7 @@ use crate::model::network::{Family, NicAddresses};
 use crate::model::region::{Busy, Failure, Machine, Step, Vm};
 use crate::model::report::{Hold, HostState, NetworkState, PodVerdict, PoolState};
 use crate::model::snapshot::{Snapshot, SourceState};
+use crate::model::store_states::{DeviceStates, StorageStates};
 use crate::model::time::{Span, Time};
 use crate::model::words;
 
@@ -75,6 +76,12 @@ pub struct DaemonStatus {
     /// By region, every host.
     #[serde(default)]
     pub hosts: BTreeMap<Arc<str>, BTreeMap<Arc<str>, HostState>>,
+    /// By region, every storage that disks of machines are on or go to: a shared one under its name, any other under `HOST/NAME`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub storages: StorageStates,
+    /// By region, mapping and host the PCI devices that machines can get.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub devices: DeviceStates,
     /// Networks, by family.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub networks: BTreeMap<Arc<str>, BTreeMap<Family, NetworkState>>,
@@ -205,6 +212,8 @@ impl DaemonStatus {
             warnings: report.warnings.clone(),
             pools: report.pools.clone(),
             hosts: report.hosts.clone(),
+            storages: report.storages.clone(),
+            devices: report.devices.clone(),
             networks: report.networks.clone(),
             machines: snapshot
                 .machines

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::disruption::{Consolidation, NodeBudget, Rollout};
+use super::host_bounds::HostOverrides;
 use super::hosts::{HostCounting, HostRules};
 use super::network::NetworkPolicy;
 use super::pci::PciDevice;
@@ -133,6 +134,9 @@ pub struct RegionPolicy {
     /// How the capacity of its hosts is counted.
     #[serde(default, skip_serializing_if = "is_default")]
     pub capacity: HostCounting,
+    /// Hosts of which the configuration says otherwise, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub hosts: BTreeMap<Arc<str>, HostOverrides>,
     /// What the zones of its nodes are called.
     #[serde(default, skip_serializing_if = "is_default")]
     pub zones: ZoneNames,
@@ -183,6 +187,7 @@ impl RegionPolicy {
             vmid_last: last,
             host_memory_reserve: 0,
             capacity: HostCounting::default(),
+            hosts: BTreeMap::new(),
             zones: ZoneNames::default(),
             price_permille: None,
             topologies: Topologies::new(),

@@ -17,6 +17,7 @@ use super::reasons::{
     Held, Hindrance, HostNote, Ignored, Kept, Reasons, Removed, Replacing, UnknownAddresses,
     Unremovable, Warning, told,
 };
+use super::store_states::{DeviceStates, StorageStates};
 use super::time::Time;
 use super::words;
 
@@ -39,6 +40,12 @@ pub struct Report {
     /// By region, every host.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hosts: BTreeMap<Arc<str>, BTreeMap<Arc<str>, HostState>>,
+    /// By region, every storage that disks of machines are on or go to: a shared one under its name, any other under `HOST/NAME`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub storages: StorageStates,
+    /// By region, mapping and host the PCI devices of the mappings that instance types name. A mapping that PVE does not show has no host.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub devices: DeviceStates,
     /// Every network, by family.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub networks: BTreeMap<Arc<str>, BTreeMap<Family, NetworkState>>,
@@ -421,6 +428,14 @@ pub struct HostState {
     pub promised_memory: i64,
     /// Memory in bytes that may still be promised.
     pub left_memory: i64,
+    /// Memory in bytes that guests may be promised, all of them together: what it has, by `memory_overcommit`, without
+    /// `host_memory_reserve`.
+    #[serde(default)]
+    pub most_memory: i64,
+    /// CPU in millicores that guests may be promised, all of them together (`cpu_overcommit`, `host_cores_reserve`); `None`: as much
+    /// as they like.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most_cpu_milli: Option<i64>,
     /// Why it gets nothing, or is taken last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,

@@ -284,12 +284,14 @@ impl<W: SerializeSeq> StateChanges<W> {
             warnings,
             warnings_details,
             scale_up,
+            storages,
+            devices,
             networks,
             chosen_hosts,
             takes_pods_after,
         } = new;
         compare!(self, old, whole: holds, unread, warnings, warnings_details, scale_up);
-        compare!(self, old, map: pods, nodes, pools, hosts, networks, chosen_hosts, takes_pods_after);
+        compare!(self, old, map: pods, nodes, pools, hosts, storages, devices, networks, chosen_hosts, takes_pods_after);
     }
 }
 

@@ -177,7 +177,7 @@ fn compare(was: &Value, is: &Value, otherwise: bool) -> (Replayed, Vec<ReplayDif
     (replayed, configuration)
 }
 
-/// What a report says of pools and networks that is no finding: it stands so in the file.
+/// What a report says of pools, networks, hosts and storages that is no finding: it stands so in the file.
 fn repeats_configuration(at: &str) -> bool {
     let parts: Vec<&str> = at.split('.').collect();
     matches!(
@@ -186,6 +186,9 @@ fn repeats_configuration(at: &str) -> bool {
             | ["report", "pools", _, "min" | "max"]
             | ["report", "networks", _, _]
             | ["report", "networks", _, _, "ranges" | "size"]
+            | ["report", "hosts", _, _, "most_memory" | "most_cpu_milli"]
+            | ["report", "storages", _, _, "most"]
+            | ["report", "storages", _, _, "pools", _, "min_free"]
     )
 }
 
@@ -289,6 +292,20 @@ mod tests {
         assert!(matches!(replayed, Replayed::Differs { count: 1, .. }));
         assert!(configuration.is_empty());
         let (replayed, _) = compare(&pool(5, 1), &pool(6, 2), true);
+        assert!(matches!(replayed, Replayed::Differs { count: 1, .. }));
+        // So it is with the limits of hosts and storages, and not with what is left within them.
+        let stores = |limit: i64, left: i64| {
+            let storage =
+                json!({"most": limit, "left": left, "pools": {"workers": {"min_free": limit}}});
+            let (hosts, storages) = (
+                json!({"pve1": {"most_memory": limit}}),
+                json!({"pve1/data": storage}),
+            );
+            json!({"report": {"hosts": {"default": hosts}, "storages": {"default": storages}}})
+        };
+        let (replayed, configuration) = compare(&stores(5, 1), &stores(6, 1), true);
+        assert_eq!((replayed, configuration.len()), (Replayed::Same, 3));
+        let (replayed, _) = compare(&stores(5, 1), &stores(6, 2), true);
         assert!(matches!(replayed, Replayed::Differs { count: 1, .. }));
     }
 }

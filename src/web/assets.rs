@@ -31,7 +31,7 @@ macro_rules! asset {
 }
 
 /// Every file.
-const ASSETS: [Asset; 18] = [
+const ASSETS: [Asset; 19] = [
     asset!("/", HTML, "index.html"),
     asset!("/page/look.css", CSS, "look.css"),
     asset!("/page/icon.svg", SVG, "icon.svg"),
@@ -42,6 +42,7 @@ const ASSETS: [Asset; 18] = [
     asset!("/page/table.js", SCRIPT, "table.js"),
     asset!("/page/format.js", SCRIPT, "format.js"),
     asset!("/page/now.js", SCRIPT, "now.js"),
+    asset!("/page/stores.js", SCRIPT, "stores.js"),
     asset!("/page/why.js", SCRIPT, "why.js"),
     asset!("/page/whatif.js", SCRIPT, "whatif.js"),
     asset!("/page/login.js", SCRIPT, "login.js"),

@@ -16,13 +16,17 @@ use crate::model::condition::{Condition, ConditionKind};
 use crate::model::decision::Decision;
 use crate::model::mark::Mark;
 use crate::model::memory::Memory;
+use crate::model::network::Family;
 use crate::model::pods::Pods;
 use crate::model::reasons::{Held, Kept, Unremovable};
 use crate::model::region::{Failure, Host, Machine, MachineVm, Region, Step, Vm};
-use crate::model::report::{Hold, NodeVerdict, PodVerdict, PoolState, Report, Scope};
+use crate::model::report::{
+    Hold, HostState, NetworkState, NodeVerdict, PodVerdict, PoolState, Report, Scope,
+};
 use crate::model::resources::Resources;
 use crate::model::scheduling::{PodShape, PodTraits};
 use crate::model::snapshot::{Lease, Snapshot, SourceState};
+use crate::model::store_states::{DeviceState, DeviceStates, StorageState, StorageStates};
 use crate::model::time::{Span, Time};
 
 const NOW: Time = Time(1_795_000_000_000);
@@ -170,10 +174,79 @@ fn snapshot() -> Snapshot {
     }
 }
 
+/// Two hosts, one of which is off.
+fn hosts() -> BTreeMap<Arc<str>, BTreeMap<Arc<str>, HostState>> {
+    let host = HostState {
+        online: true,
+        machines: 2,
+        cpus: 8,
+        memory: 32 << 30,
+        promised_memory: 8 << 30,
+        left_memory: 16 << 30,
+        most_memory: 24 << 30,
+        ..HostState::default()
+    };
+    let hosts = [("pve1".into(), host), ("pve2".into(), HostState::default())];
+    BTreeMap::from([("default".into(), hosts.into())])
+}
+
+/// One that is shared, one of a host, and one of which PVE tells nothing.
+fn storages() -> StorageStates {
+    let state = |storage: &str, shared: bool| StorageState {
+        storage: storage.into(),
+        shared,
+        hosts: vec!["pve1".into()],
+        total: 500 << 30,
+        free: 300 << 30,
+        promised: 40 << 30,
+        most: shared.then_some(1000 << 30),
+        left: Some(260 << 30),
+        ..StorageState::default()
+    };
+    let untold = StorageState {
+        storage: "untold".into(),
+        ..StorageState::default()
+    };
+    let states = [
+        ("ceph".into(), state("ceph", true)),
+        ("pve1/local-lvm".into(), state("local-lvm", false)),
+        ("pve1/untold".into(), untold),
+    ];
+    BTreeMap::from([("default".into(), states.into())])
+}
+
+/// Two cards on one host that are known, and two on another whose guests were not read.
+fn devices() -> DeviceStates {
+    let state = |note: Option<&str>| DeviceState {
+        has: 2,
+        free: 1,
+        note: note.map(str::to_owned),
+        ..DeviceState::default()
+    };
+    let hosts = [
+        ("pve1".into(), state(None)),
+        ("pve2".into(), state(Some("not known yet"))),
+    ];
+    let mappings = [("gpu".into(), BTreeMap::from(hosts))];
+    BTreeMap::from([("default".into(), mappings.into())])
+}
+
+fn networks() -> BTreeMap<Arc<str>, BTreeMap<Family, NetworkState>> {
+    let state = NetworkState {
+        ranges: "192.0.2.50-192.0.2.99".to_owned(),
+        size: 50,
+        free: 48,
+        ..NetworkState::default()
+    };
+    BTreeMap::from([("lan".into(), BTreeMap::from([(Family::V4, state)]))])
+}
+
 fn report() -> Report {
     Report {
-        networks: BTreeMap::new(),
-        hosts: BTreeMap::new(),
+        networks: networks(),
+        hosts: hosts(),
+        storages: storages(),
+        devices: devices(),
         unread: BTreeSet::new(),
         holds: vec![Hold::new(Scope::ScaleDown, Held::ScaleDownDisabled)],
         pods: BTreeMap::from([(

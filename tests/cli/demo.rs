@@ -166,6 +166,16 @@ fn the_running_demo_can_be_asked_from_a_second_terminal() {
     let status: Value = serde_json::from_str(&json).expect("JSON");
     let machines = status["machines"].as_object().expect("machines").clone();
     let machine = machines.keys().next().expect("one is there");
+    // Storages are all told where it is asked for, in text and in JSON.
+    let regions = status["storages"].as_object().expect("regions");
+    let storages = regions.values().flat_map(|of| of.as_object());
+    let storages: Vec<&Value> = storages.flat_map(|of| of.values()).collect();
+    let promised = |one: &&Value| one["promised"].as_i64().is_some_and(|bytes| bytes > 0);
+    assert!(storages.iter().any(promised), "{json}");
+    let wide = ask(&typed, "status -o wide");
+    for words in ["STORAGE", "POOLS", "general: "] {
+        assert!(wide.contains(words), "{words:?} is not in {wide}");
+    }
     let plan = ask(&typed, "plan");
     assert!(
         plan.contains("NODE") && plan.contains(machine.as_str()),

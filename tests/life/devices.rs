@@ -113,6 +113,13 @@ fn as_many_machines_as_there_are_cards_and_a_card_is_free_when_its_machine_is_go
         assert_eq!(has.len(), 2, "the destroyed one is replaced: {has:?}");
         assert_ne!(has, had);
         assert_eq!(made(&scene), on([("pve2", 2)]));
+        let turn = scene.world.turns.borrow().clone().expect("a turn");
+        let told = &turn.decision.report.devices["default"]["gpu"];
+        let hosts: Vec<&str> = told.keys().map(|host| &**host).collect();
+        assert_eq!(hosts, ["pve2"]);
+        let there = &told["pve2"];
+        assert_eq!((there.has, there.free, there.machines.len()), (2, 0, 2));
+        assert!(there.machines.values().all(|count| *count == 1));
         let running = scene.world.pve.vms();
         let running = running.iter().filter(|vm| has.contains_key(&vm.vmid));
         assert!(running.into_iter().all(|vm| vm.running));

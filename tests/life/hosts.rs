@@ -108,6 +108,26 @@ fn a_host_that_is_excluded_gets_no_machine_however_full_the_others_are() {
     });
 }
 
+/// One host keeps nearly all of its memory back by a table of its own, and the other two have all machines; a table of a host that there
+/// is not is told.
+#[test]
+fn a_host_has_reserves_of_its_own() {
+    simulate(async {
+        let lines = "[proxmox.host.pve1]\nhost_memory_reserve = \"127GiB\"\n\
+                     [proxmox.host.pve9]\nmemory_overcommit = 2\n";
+        let (scene, made) = spread_over(&region(lines), 4).await;
+        assert_eq!(made, on([("pve2", 2), ("pve3", 2)]));
+        let turn = scene.world.turns.borrow().clone().expect("a turn");
+        let report = &turn.decision.report;
+        let hosts = &report.hosts["default"];
+        let most = ["pve1", "pve2"].map(|host| hosts[host].most_memory >> 30);
+        // Without a table of its own a host keeps the region's 2 GiB back.
+        assert_eq!(most, [1, 126]);
+        let told = report.warnings.join("\n");
+        assert!(told.contains("names the host pve9"), "{told}");
+    });
+}
+
 /// A guest of somebody else's: 100 of the 128 GiB of its host, off, and whether it starts with its host.
 fn guest(vmid: u32, host: &str, container: bool, onboot: bool) -> AdminAct {
     let config = [

@@ -87,6 +87,36 @@ fn a_full_storage_gets_no_machine_until_there_is_room() {
     waits_for_room("", 3, "the storage shared");
 }
 
+/// What the report says of the storage that machines are on: to whom it is promised, and once there is no room for another one.
+#[test]
+fn a_storage_is_told_with_its_machines_and_with_what_keeps_more_off() {
+    simulate(async {
+        let scene = world(region(""), |_| {});
+        let full = AdminAct::Fill {
+            storage: "shared".to_owned(),
+            host: "pve1".to_owned(),
+            left: 45 << 30,
+        };
+        act(&scene, &full);
+        scene.live(None, 0, fill(3), Duration::from_mins(5)).await;
+        assert_eq!(made(&scene).values().sum::<usize>(), 2);
+        let turn = scene.world.turns.borrow().clone().expect("a turn");
+        let storages = &turn.decision.report.storages["default"];
+        let shared = &storages["shared"];
+        assert!(shared.shared && shared.hosts.len() == 3, "{shared:?}");
+        let share = &shared.pools["general"];
+        assert_eq!((share.machines, share.promised >> 30), (2, 40));
+        assert!(
+            shared.left.is_some_and(|left| left < 20 << 30),
+            "{shared:?}"
+        );
+        let note = "no room for a machine of the pool general, which takes 20Gi of it at least";
+        assert_eq!(shared.notes, [note]);
+        assert_eq!(storages.len(), 1, "no clone goes to others: {storages:?}");
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
 /// Of the 45 GiB 10 are to stay free.
 #[test]
 fn what_is_to_stay_free_of_a_storage_stays_free() {

@@ -145,6 +145,10 @@ OF_DEMO = [
         [("view.numa[name]", "view.numa[name + '-other']")], on_demo(stories.pins_are_shown)),
     Bug("a machine says why another one came to its host", "/page/now.js",
         [("view.made?.[machine.name]", "Object.values(view.made)[0]")], on_demo(stories.hosts_are_told)),
+    Bug("a storage that is well is marked", "/page/stores.js",
+        [('note.code !== "shares_space"', "true")], on_demo(stories.stores_are_told)),
+    Bug("a storage does not say to whom it is promised", "/page/stores.js",
+        [("make: () => pools(row).map", "make: () => [].map")], on_demo(stories.stores_are_told)),
     Bug("a legend that lacks a mark", "/page/legend.js", [('[sign("idle", "▼")', '[sign("idle", "▽")')], on_demo(stories.legends)),
     Bug("empty tables before the first view", "/page/main.js", [("unread() ? h(", "false ? h(")], on_demo(stories.nothing_is_claimed)),
 ]

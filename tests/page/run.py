@@ -41,6 +41,7 @@ def of_small_cluster(browser, demo, pictures):
     stories.drift_is_shown(browser)
     stories.pins_are_shown(browser)
     stories.hosts_are_told(browser)
+    stories.stores_are_told(browser)
     kept(browser)
     why(browser, pictures)
     keyboard(browser)

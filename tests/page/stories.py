@@ -72,6 +72,33 @@ JSON.parse = (text, ...more) => {
   return view;
 };
 """
+# From now on the views that come have a storage that is full and one that is well, a card that somebody has, and a network: the demo has no
+# two of these at once.
+TELL_STORES = """
+const parse = window.parsed = window.parsed ?? JSON.parse;
+JSON.parse = (text, ...more) => {
+  const view = parse(text, ...more);
+  if (!view?.status?.machines) return view;
+  const gib = 2 ** 30;
+  const pools = { told: { machines: 2, promised: 40 * gib, min_free: 50 * gib } };
+  const storage = (name, notes, details) => ({
+    storage: name, shared: false, hosts: ['pve8'], total: 500 * gib, free: 300 * gib, promised: 40 * gib, coming: 0, most: 500 * gib, left: 210 * gib,
+    pools, notes, notes_details: details,
+  });
+  view.status.storages = { told: {
+    'pve8/full': storage('told-full', ['no room for a machine of the pool told'], [{ code: 'no_room', pools: ['told'], asks: 20 * gib }]),
+    'pve8/well': storage('told-well', ['shares its space with told-full'], [{ code: 'shares_space', with: ['told-full'] }]),
+  } };
+  view.status.devices = { told: { 'told-gpu': { pve8: { has: 2, free: 1, machines: { 'told-machine': 1 } } }, 'told-nic': {} } };
+  view.status.networks = { 'told-net': { v4: { ranges: '192.0.2.50-192.0.2.99', size: 50, free: 3 } } };
+  return view;
+};
+"""
+# What stands in the rows of these tables, by the first cell.
+STORES = """
+const rows = [...document.querySelectorAll('[aria-labelledby=storages] tbody tr, [aria-labelledby=pci-devices] tbody tr, [aria-labelledby=addresses] tbody tr')];
+return Object.fromEntries(rows.map((row) => [row.querySelector('th').innerText, row.innerText]));
+"""
 # What stands in the cards of machines under way, by their names.
 CARDS = """
 const cards = [...document.querySelectorAll('.work > li')];
@@ -135,6 +162,32 @@ def hosts_are_told(browser):
         expect(told == ["told-why"] and words in cards["told-why"], f"{told} say why they came to their hosts: {cards}")
         browser.size(360, 740, phone=True)
         look_over(browser, "Now, with a machine whose host was chosen, on a phone", phone=True)
+        browser.size(1280, 900)
+    finally:
+        browser.run(UNTELL)
+
+
+def stores_are_told(browser):
+    """Storages say to whom they are promised, and are marked where something keeps machines off them and nowhere else; devices say who has
+    them, networks how many addresses are free."""
+    browser.go("#/")
+    browser.shows("Pending pods")
+    try:
+        browser.run(TELL_STORES)
+        browser.shows("told-full", "[aria-labelledby=storages]", seconds=60)
+        look_over(browser, "Now, with storages, devices and networks")
+        rows = browser.run(STORES)
+        wanted = {
+            "told-full": ["▲", "no room for a machine of the pool told", "300 GiB of 500 GiB", "told: 2 machines, 40 GiB, leaves 50 GiB free", "210 GiB"],
+            "told-well": ["shares its space with told-full"], "told-gpu": ["1 of 2", "told-machine"],
+            "told-nic": ["PVE shows no host with a device of it"], "told-net": ["3 of 50", "192.0.2.50-192.0.2.99"],
+        }
+        for name, words in wanted.items():
+            for part in words:
+                expect(part in rows.get(name, ""), f"{part!r} is not in the row of {name}: {rows}")
+        expect("▲" not in rows["told-well"], f"nothing keeps machines off it, and it is marked: {rows['told-well']}")
+        browser.size(360, 740, phone=True)
+        look_over(browser, "Now, with storages, devices and networks, on a phone", phone=True)
         browser.size(1280, 900)
     finally:
         browser.run(UNTELL)

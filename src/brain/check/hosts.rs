@@ -2,6 +2,7 @@
 
 use super::together::PlannedActions;
 use super::{Case, CheckResult, CheckRule, ensure, refuse};
+use model::host_bounds::HostOverrides;
 use model::hosts::HostCounting;
 use model::policy::InstanceType;
 use model::region::{Busy, Machine, Region, Step};
@@ -86,6 +87,13 @@ pub(super) fn counting(case: Case<'_>, region: &str) -> HostCounting {
     region.map_or_else(HostCounting::default, |region| region.capacity.clone())
 }
 
+/// What the policy says of one host otherwise than of its region.
+fn own(case: Case<'_>, (region, host): (&str, &str)) -> HostOverrides {
+    let region = case.policy.regions.get(region);
+    let own = region.and_then(|region| region.hosts.get(host));
+    own.copied().unwrap_or_default()
+}
+
 /// Whether a machine is on its way out, or its VM is gone.
 pub(super) fn gone(machine: &Machine) -> bool {
     machine.step.is_some_and(|(step, _)| step > Step::Done)
@@ -147,9 +155,12 @@ fn taken(
 
 fn memory(case: Case<'_>, seen: &Region, at: (&str, &str), taken: &HostPromises) -> CheckResult {
     let (region, host) = at;
+    let (own, counting) = (own(case, at), counting(case, region));
     let policy = case.policy.regions.get(region);
-    let reserve = policy.map_or(0, |policy| i128::from(policy.host_memory_reserve));
-    let factor = i128::from(counting(case, region).memory_overcommit_permille);
+    let reserve = policy.map_or(0, |policy| policy.host_memory_reserve);
+    let reserve = i128::from(own.memory_reserve.unwrap_or(reserve));
+    let factor = own.memory_overcommit_permille;
+    let factor = i128::from(factor.unwrap_or(counting.memory_overcommit_permille));
     let has = seen
         .hosts
         .get(host)
@@ -168,12 +179,15 @@ fn memory(case: Case<'_>, seen: &Region, at: (&str, &str), taken: &HostPromises)
 
 fn cpu(case: Case<'_>, seen: &Region, at: (&str, &str), taken: &HostPromises) -> CheckResult {
     let (region, host) = at;
-    let counting = counting(case, region);
+    let (own, counting) = (own(case, at), counting(case, region));
     let cpus = seen.hosts.get(host).map_or(0, |host| i128::from(host.cpus));
-    let Some(factor) = counting.cpu_overcommit_permille.filter(|_| cpus > 0) else {
+    let factor = own.cpu_overcommit_permille;
+    let factor = factor.or(counting.cpu_overcommit_permille);
+    let Some(factor) = factor.filter(|_| cpus > 0) else {
         return Ok(());
     };
-    let most = cpus * i128::from(factor) - i128::from(counting.cpu_reserve_milli);
+    let reserve = own.cpu_reserve_milli.unwrap_or(counting.cpu_reserve_milli);
+    let most = cpus * i128::from(factor) - i128::from(reserve);
     ensure(taken.cpu_milli <= most, CheckRule::HostCapacity, || {
         format!(
             "VMs on {host} would have {} thousandths of a CPU, {most} are the most",

@@ -14,6 +14,7 @@ use super::{CheckRule, check};
 use crate::tests::lab::{Lab, lab};
 use model::action::{Action, Kind, NodeRef, Reason};
 use model::cluster::ReadyStatus;
+use model::host_bounds::HostOverrides;
 use model::mark::Ownership;
 use model::policy::LEAVING_TAINT;
 use model::region::{Busy, Failure, MachineVm, Step, Vm};
@@ -241,6 +242,36 @@ fn a_new_machine_stays_within_every_limit_and_is_needed() {
             .expect("home")
             .host_memory_reserve = 4096 << 30;
     });
+    // What the policy says of the one host.
+    for (rule, own) in [
+        (
+            CheckRule::HostMemory,
+            HostOverrides {
+                memory_reserve: Some(4096 << 30),
+                ..HostOverrides::default()
+            },
+        ),
+        (
+            CheckRule::HostMemory,
+            HostOverrides {
+                memory_overcommit_permille: Some(0),
+                ..HostOverrides::default()
+            },
+        ),
+        (
+            CheckRule::HostCapacity,
+            HostOverrides {
+                cpu_overcommit_permille: Some(1000),
+                cpu_reserve_milli: Some(63_000),
+                ..HostOverrides::default()
+            },
+        ),
+    ] {
+        planted(&base, rule, &|lab, action| {
+            let region = lab.policy.regions.get_mut("home").expect("home");
+            region.hosts.insert(action.target.host.clone(), own);
+        });
+    }
     planted(&base, CheckRule::Needed, &|lab, _| {
         lab.snapshot.cluster.pods.clear();
     });

@@ -1,4 +1,4 @@
-//! Every host in numbers, and names of hosts that do not exist.
+//! Every host in numbers, with its storages and devices, and names of hosts that do not exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use crate::decision::cpu_book::{self, CpuBook};
 use crate::decision::turn::DecisionBuilder;
 use crate::lifecycle::backoff::{self, FailedThere};
 use crate::observed::reach;
+use crate::report::{devices, storages};
 use crate::scale_up::hosts::HostCapacity;
 use crate::scale_up::limits::LimitTracker;
 
@@ -57,6 +58,8 @@ pub(crate) fn report(turn: &mut DecisionBuilder<'_>) {
     for warning in shared_zones(turn) {
         turn.warn(warning);
     }
+    storages::report(turn, &limits);
+    devices::report(turn, &limits);
 }
 
 /// Hosts that are offline with machines of ours. Without quorum nobody knows which ones are.
@@ -168,6 +171,7 @@ fn users<'a>(
 
 fn state(seen: &Host, capacity: &HostCapacity, notes: Vec<HostNote>) -> HostState {
     let (promised, left) = (capacity.promised(), capacity.left());
+    let (most_cpu_milli, most_memory) = capacity.most();
     HostState {
         online: seen.online,
         machines: u32::try_from(capacity.machines()).unwrap_or(u32::MAX),
@@ -176,6 +180,8 @@ fn state(seen: &Host, capacity: &HostCapacity, notes: Vec<HostNote>) -> HostStat
         memory: seen.memory,
         promised_memory: promised.memory,
         left_memory: left.memory.max(0),
+        most_memory: most_memory.max(0),
+        most_cpu_milli: most_cpu_milli.map(|most| most.max(0)),
         notes: notes.iter().map(HostNote::to_string).collect(),
         notes_details: notes,
     }
@@ -276,7 +282,10 @@ fn unknown(turn: &DecisionBuilder<'_>, name: &Arc<str>, region: &Region) -> Vec<
         let listed = there.hosts.iter().chain(&there.host_rules.exclude);
         listed.filter(move |host| !elsewhere(pool, host))
     });
+    let policy = turn.view.policy.regions.get(name);
+    let own = policy.into_iter().flat_map(|policy| policy.hosts.keys());
     let missing: BTreeSet<&Arc<str>> = named
+        .chain(own)
         .filter(|host| !region.hosts.contains_key(*host))
         .collect();
     let missing = missing.into_iter().map(|host| Warning::UnknownHost {

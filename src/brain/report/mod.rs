@@ -5,6 +5,7 @@
 
 mod bound;
 pub(crate) mod chosen_hosts;
+mod devices;
 pub mod explain;
 pub(crate) mod growth;
 pub(crate) mod hosts;
@@ -12,5 +13,6 @@ pub mod inspect;
 pub(crate) mod lost_cpus;
 pub(crate) mod networks;
 pub(crate) mod pools;
+mod storages;
 
 pub use bound::{LowerBound, lower_bound};

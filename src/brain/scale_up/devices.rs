@@ -46,15 +46,17 @@ impl DeviceRooms {
         if mappings.iter().next().is_none() {
             return DeviceRooms::default();
         }
-        let uses = uses(turn);
-        let rooms = mappings.iter().map(|mapping| {
-            let here = uses.get(&(mapping.region.clone(), mapping.host.clone()));
-            DeviceRoom {
-                has: i64::try_from(mapping.devices.len()).unwrap_or(i64::MAX),
-                taken: taken(turn, mapping, here.map_or(&[][..], Vec::as_slice)),
-            }
+        let uses = DeviceUses::of(turn);
+        let rooms = mappings.iter().map(|mapping| DeviceRoom {
+            has: i64::try_from(mapping.devices.len()).unwrap_or(i64::MAX),
+            taken: taken(turn, mapping, uses.at(mapping)),
         });
         DeviceRooms(rooms.collect())
+    }
+
+    /// By mapping and host, in the order of [`HostMappings::iter`]: how many devices there are, and how many of them are free.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = (i64, i64)> {
+        self.0.iter().map(|room| (room.has, room.free().max(0)))
     }
 
     /// Takes what a planned machine needs.
@@ -102,26 +104,63 @@ impl TooFew {
     }
 }
 
+/// Who has a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeviceUser<'a> {
+    /// A machine of ours, by name.
+    Machine(&'a Arc<str>),
+    /// Another guest, by VMID.
+    Guest(u32),
+}
+
 /// What guests and machines of each host have of its devices, or will have.
-fn uses(turn: &DecisionBuilder<'_>) -> BTreeMap<(RegionName, Arc<str>), Vec<PciUse>> {
-    let mut uses: BTreeMap<(RegionName, Arc<str>), Vec<PciUse>> = BTreeMap::new();
-    let mut machines: BTreeSet<(&str, u32)> = BTreeSet::new();
-    for machine in turn.view.machines.values() {
-        let seen = machine.seen;
-        machines.insert((&seen.region, seen.mark.vmid));
-        let at = (seen.region.clone(), seen.host.clone());
-        uses.entry(at).or_default().extend(of_machine(machine));
-    }
-    for (name, region) in &turn.view.snapshot.regions {
-        let guests = region.vms.iter().filter(|(_, vm)| !vm.template);
-        let guests = guests.filter(|(vmid, _)| !machines.contains(&(&**name, **vmid)));
-        for (_, vm) in guests {
-            let at = (name.clone(), vm.host.clone());
-            let devices = vm.devices.iter().flatten().cloned();
-            uses.entry(at).or_default().extend(devices);
+#[derive(Debug, Default)]
+pub(crate) struct DeviceUses<'a>(BTreeMap<(RegionName, Arc<str>), Vec<(DeviceUser<'a>, PciUse)>>);
+
+impl<'a> DeviceUses<'a> {
+    /// Those of a turn's snapshot.
+    pub(crate) fn of(turn: &DecisionBuilder<'a>) -> DeviceUses<'a> {
+        let mut uses = DeviceUses::default();
+        let mut machines: BTreeSet<(&str, u32)> = BTreeSet::new();
+        for machine in turn.view.machines.values() {
+            let seen = machine.seen;
+            machines.insert((&seen.region, seen.mark.vmid));
+            let at = (seen.region.clone(), seen.host.clone());
+            let devices = of_machine(machine).into_iter();
+            let devices = devices.map(|taken| (DeviceUser::Machine(machine.name), taken));
+            uses.0.entry(at).or_default().extend(devices);
         }
+        for (name, region) in &turn.view.snapshot.regions {
+            let guests = region.vms.iter().filter(|(_, vm)| !vm.template);
+            let guests = guests.filter(|(vmid, _)| !machines.contains(&(&**name, **vmid)));
+            for (vmid, vm) in guests {
+                let at = (name.clone(), vm.host.clone());
+                let devices = vm.devices.iter().flatten().cloned();
+                let devices = devices.map(|taken| (DeviceUser::Guest(*vmid), taken));
+                uses.0.entry(at).or_default().extend(devices);
+            }
+        }
+        uses
     }
-    uses
+
+    /// What is taken on a mapping's host, of whatever mapping.
+    fn at(&self, mapping: &HostMapping) -> &[(DeviceUser<'a>, PciUse)] {
+        let here = self.0.get(&(mapping.region.clone(), mapping.host.clone()));
+        here.map_or(&[][..], Vec::as_slice)
+    }
+
+    /// Who certainly has a device of a mapping on its host: once for each.
+    pub(crate) fn users(&self, mapping: &HostMapping) -> impl Iterator<Item = DeviceUser<'a>> {
+        let of_it = self.at(mapping).iter();
+        let of_it = of_it.filter(move |(_, taken)| match taken {
+            PciUse::Mapping(name) => *name == mapping.mapping,
+            PciUse::Device(address) => {
+                let mut devices = mapping.devices.iter();
+                devices.any(|device| share_a_device(device, address))
+            }
+        });
+        of_it.map(|(user, _)| *user)
+    }
 }
 
 /// What a machine has: what its configuration says once that was written, before what its type says.
@@ -147,12 +186,12 @@ fn of_machine(machine: &MachineView<'_>) -> Vec<PciUse> {
 }
 
 /// How many devices of a mapping are taken at most: which one PVE gives of a mapping that has others too is not known.
-fn taken(turn: &DecisionBuilder<'_>, of: &HostMapping, uses: &[PciUse]) -> i64 {
+fn taken(turn: &DecisionBuilder<'_>, of: &HostMapping, uses: &[(DeviceUser<'_>, PciUse)]) -> i64 {
     let mappings = turn.view.snapshot.regions.get(&of.region);
     let mappings = mappings.map(|region| &region.mappings);
     let mut certain: BTreeSet<usize> = BTreeSet::new();
     let mut named: BTreeMap<&Arc<str>, usize> = BTreeMap::new();
-    for taken in uses {
+    for (_, taken) in uses {
         match taken {
             PciUse::Mapping(name) => *named.entry(name).or_default() += 1,
             PciUse::Device(address) => {

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use model::host_bounds::HostBounds;
 use model::host_choice::HostStanding;
 use model::hosts::{HostCounting, HostStrategy, LoadKind, share_permille};
 use model::policy::{InstanceType, PoolPolicy, RegionPolicy};
@@ -147,25 +148,18 @@ impl HostCapacity {
     /// A host on which nothing is promised yet; `keeps` is what a new machine leaves idle, by pool.
     pub(crate) fn of(
         host: &Host,
-        policy: Option<&RegionPolicy>,
+        bounds: &HostBounds,
         keeps: &Arc<IndexVec<PoolIndex, MachineSize>>,
     ) -> HostCapacity {
-        let default = HostCounting::default();
-        let counting = policy.map_or(&default, |policy| &policy.capacity);
-        let reserve = policy.map_or(0, |policy| policy.host_memory_reserve.max(0));
         let cpus = i64::from(host.cpus).saturating_mul(1000);
         let memory = host.memory.max(0);
-        let most_memory = permille(memory, counting.memory_overcommit_permille);
-        let most_cpu = counting
-            .cpu_overcommit_permille
-            .map(|factor| permille(cpus, factor).saturating_sub(counting.cpu_reserve_milli));
         HostCapacity {
             installed: MachineSize {
                 cpu_milli: cpus,
                 memory,
             },
-            most_cpu: most_cpu.filter(|_| cpus > 0),
-            most_memory: most_memory.saturating_sub(reserve),
+            most_cpu: bounds.most_cpu_milli(cpus),
+            most_memory: bounds.most_memory(memory),
             promised: MachineSize::default(),
             idle: MachineSize {
                 cpu_milli: cpus.saturating_sub(host.cpu_used_milli),
@@ -245,6 +239,11 @@ impl HostCapacity {
     /// What guests are promised.
     pub(crate) fn promised(&self) -> MachineSize {
         self.promised
+    }
+
+    /// What guests may be promised, all of them together; CPU only where that is bounded.
+    pub(crate) fn most(&self) -> (Option<i64>, i64) {
+        (self.most_cpu, self.most_memory)
     }
 
     /// What guests may still be promised.
@@ -401,12 +400,6 @@ impl HostCapacity {
         let failed = self.pools[demand.pool].failed.is_some();
         HostRank(failed, keys, host)
     }
-}
-
-/// An amount times thousandths.
-fn permille(amount: i64, thousandths: i64) -> i64 {
-    let all = i128::from(amount) * i128::from(thousandths) / 1000;
-    i64::try_from(all).unwrap_or(i64::MAX)
 }
 
 impl HostDemand {

@@ -8,7 +8,7 @@ use model::host_choice::HostStanding;
 use model::hosts::HostStrategy;
 use model::policy::{InstanceType, PoolPolicy, Totals, VOLUMES_VMID};
 use model::reasons::{Limit, Refused};
-use model::region::{Step, TemplateCopy};
+use model::region::Step;
 
 use crate::decision::addresses::{AddressBook, FreeAddresses};
 use crate::decision::turn::DecisionBuilder;
@@ -16,6 +16,7 @@ use crate::index::{HostIndex, IndexVec, PoolIndex, PoolRegionIndex};
 use crate::lifecycle::backoff;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_up::hosts::{self, HostCapacity, HostDemand, HostRank, MachineSize};
+use crate::scale_up::machine_disks;
 use crate::scale_up::stores::{StoreIndexes, Stores};
 use crate::simulation::offer::{Choice, ChoiceList, Offer};
 
@@ -93,8 +94,10 @@ impl LimitTracker {
             let indexes = region.hosts.keys().cloned().zip(indexes);
             limits.host_indexes.insert(name.clone(), indexes.collect());
             let keeps = hosts::keeps(turn.view.policy.pools.values(), name);
-            let hosts = region.hosts.values();
-            let hosts = hosts.map(|host| HostCapacity::of(host, policy, &keeps));
+            let bounds = |host: &str| policy.map(|policy| policy.bounds_of(host));
+            let hosts = region.hosts.iter().map(|(host, seen)| {
+                HostCapacity::of(seen, &bounds(host).unwrap_or_default(), &keeps)
+            });
             limits.hosts.extend(hosts);
             // Templates are VMs too and are in the list; a copy that is not seen is still taken.
             let copies = region.templates.values().flatten().map(|copy| copy.vmid);
@@ -231,46 +234,22 @@ impl LimitTracker {
                 host.expect(size);
             }
         }
-        if going_up || seen.vm.is_some() {
-            self.count_disks(machine, being_made && going_up);
-        }
-    }
-
-    /// Counts the disks of a machine: what it will have while it is made, then what its VM has.
-    fn count_disks(&mut self, machine: &MachineView<'_>, being_made: bool) {
-        let seen = machine.seen;
-        let Some(region) = machine.region else {
-            return;
-        };
-        let at = (&*seen.region, &*seen.host);
-        let vm = region.vms.get(&seen.mark.vmid);
-        let vm = vm.filter(|vm| !vm.disks.is_empty() && *vm.host == *seen.host);
-        let copies = region.templates.get(&*seen.mark.template);
-        let reach = |copy: &&TemplateCopy| copy.shared || *copy.host == *seen.host;
-        let reached = copies.and_then(|copies| copies.iter().find(reach));
-        let clone = reached
-            .zip(machine.instance_type)
-            .filter(|_| being_made || vm.is_none());
+        let stores = &mut self.stores;
         let storages = &self.store_indexes.storages;
-        match (clone, vm) {
-            (Some((copy, instance_type)), _) => {
-                for disks in storages.of_clone(at, (copy, instance_type), None) {
-                    self.stores.count(disks, being_made);
-                }
-            }
-            (None, Some(vm)) => {
-                for disks in storages.of_vm(at, &vm.disks) {
-                    self.stores.count(disks, being_made);
-                }
-            }
-            (None, None) => {}
-        }
+        machine_disks::each_of(storages, machine, |disks, being_made| {
+            stores.count(disks, being_made);
+        });
     }
 
     /// What a host has and is promised.
     pub(crate) fn capacity(&self, region: &str, host: &str) -> Option<&HostCapacity> {
         let index = *self.host_indexes.get(region)?.get(host)?;
         self.hosts.get(index)
+    }
+
+    /// What storages have room for, and which devices are free, with the indexes of both.
+    pub(crate) fn stores(&self) -> (&Stores, &StoreIndexes) {
+        (&self.stores, &self.store_indexes)
     }
 
     fn host(&mut self, region: &Arc<str>, host: &Arc<str>) -> Option<&mut HostCapacity> {

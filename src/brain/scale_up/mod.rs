@@ -8,6 +8,7 @@ pub(crate) mod first_to_open;
 pub(crate) mod grow;
 pub(crate) mod hosts;
 pub(crate) mod limits;
+pub(crate) mod machine_disks;
 pub(crate) mod one_machine;
 pub(crate) mod pins;
 pub(crate) mod storages;

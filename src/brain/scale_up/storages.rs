@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use model::hosts::StorageFloor;
 use model::reasons::HostRefused;
 use model::region::Storage;
+use model::store_states::StorageState;
 
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{IndexVec, StorageIndex};
@@ -63,6 +64,23 @@ impl StorageRoom {
         let floors = planned.chain(of_new);
         let kept = floors.map(|floor| floor.of_total(self.total));
         kept.max().unwrap_or(0)
+    }
+
+    /// Writes its numbers into the report.
+    pub(crate) fn report(&self, state: &mut StorageState) {
+        (state.total, state.free) = (self.total, self.free);
+        (state.promised, state.coming) = (self.promised, self.coming);
+        state.most = self.most.filter(|_| self.total > 0);
+    }
+
+    /// Bytes that disks of new machines may still take where so much stays free; `None`: its size is not known, so nothing is counted.
+    pub(crate) fn left(&self, floor: Option<StorageFloor>) -> Option<i64> {
+        let keep = self.keep(floor);
+        let free = self.free.saturating_sub(self.coming);
+        let grown = self.used.saturating_add(self.promised);
+        let most = self.most.map_or(free, |most| most.saturating_sub(grown));
+        let left = free.min(most).saturating_sub(keep).max(0);
+        Some(left).filter(|_| self.total > 0)
     }
 
     /// Whether there is room for these disks, once `given` bytes are given back.
@@ -140,6 +158,11 @@ impl Storages {
         if being_made {
             room.coming = room.coming.saturating_add(disks.size);
         }
+    }
+
+    /// One of them.
+    pub(crate) fn room(&self, storage: StorageIndex) -> Option<&StorageRoom> {
+        self.0.get(storage)
     }
 
     /// Takes what a planned machine needs.

@@ -3,9 +3,10 @@
 use model::reasons::HostRefused;
 
 use crate::decision::turn::DecisionBuilder;
+use crate::index::StorageIndex;
 use crate::scale_up::devices::{DeviceRooms, TooFew};
 use crate::scale_up::pins::{CpuRooms, NoCpus};
-use crate::scale_up::storages::{Short, Storages};
+use crate::scale_up::storages::{Short, StorageRoom, Storages};
 use crate::simulation::disks::{Disks, StorageIndexes};
 use crate::simulation::takes::{HostMappings, Takes};
 
@@ -56,6 +57,16 @@ impl Stores {
     /// Counts the disks of a machine that is there or is being made.
     pub(crate) fn count(&mut self, disks: Disks, being_made: bool) {
         self.storages.count(disks, being_made);
+    }
+
+    /// What a storage has room for.
+    pub(crate) fn room(&self, storage: StorageIndex) -> Option<&StorageRoom> {
+        self.storages.room(storage)
+    }
+
+    /// By mapping and host, in the order of [`HostMappings::iter`]: how many devices there are, and how many of them are free.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = (i64, i64)> {
+        self.devices.numbers()
     }
 
     /// Takes what a planned machine needs.

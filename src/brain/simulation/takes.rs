@@ -146,18 +146,24 @@ pub(crate) fn reachable(
         if hosts.get(host).is_none_or(Vec::is_empty) {
             return Err(HostRefused::NoDevice { mapping });
         }
-        let guests = region.vms.iter();
-        let mut unread = guests.filter(|(_, vm)| {
-            let may_have = vm.kind == GuestKind::Qemu && !vm.template;
-            *vm.host == *host && may_have && vm.devices.is_none()
-        });
-        if let Some((guest, _)) = unread.next() {
-            return Err(HostRefused::UnreadDevices {
-                mapping,
-                guest: *guest,
-                guests: 1 + unread.count(),
-            });
-        }
+        known(region, host, &mapping)?;
     }
     Ok(())
+}
+
+/// Why it is not known which devices of a mapping are free on a host.
+pub(crate) fn known(region: &Region, host: &str, mapping: &Arc<str>) -> Result<(), HostRefused> {
+    let guests = region.vms.iter();
+    let mut unread = guests.filter(|(_, vm)| {
+        let may_have = vm.kind == GuestKind::Qemu && !vm.template;
+        *vm.host == *host && may_have && vm.devices.is_none()
+    });
+    match unread.next() {
+        None => Ok(()),
+        Some((guest, _)) => Err(HostRefused::UnreadDevices {
+            mapping: mapping.clone(),
+            guest: *guest,
+            guests: 1 + unread.count(),
+        }),
+    }
 }

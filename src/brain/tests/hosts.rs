@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::lab::{GI, Lab, lab, owner};
 use model::action::Kind;
+use model::host_bounds::HostOverrides;
 use model::hosts::HostStrategy;
 use model::region::{GuestKind, HostLoad, Step, TemplateCopy, Vm};
 use model::report::PodVerdict;
@@ -485,4 +486,35 @@ fn a_strategy_means_more_than_kube_schedulers_defaults() {
     assert_eq!(of_one_controller(HostStrategy::Spread), 3);
     assert_eq!(of_one_controller(HostStrategy::Pack), 1);
     assert_eq!(of_one_controller(HostStrategy::MaxMemory), 3);
+}
+
+/// What a host says for itself counts there alone, is told with the host, and is warned of where there is no such host.
+#[test]
+fn a_host_is_counted_by_what_its_own_table_says() {
+    let own = |host: &str| {
+        pods(unequal(HostStrategy::Spread, [(16, 64, 0, 0); 3]), 3).with(|lab| {
+            let region = lab.policy.regions.get_mut("home").expect("home");
+            let own = HostOverrides {
+                memory_reserve: Some(61 * GI),
+                cpu_overcommit_permille: Some(500),
+                cpu_reserve_milli: Some(1000),
+                ..HostOverrides::default()
+            };
+            region.hosts.insert(host.into(), own);
+        })
+    };
+    let lab = own("pve1");
+    let there = made(&lab);
+    assert_eq!((there.len(), there.get("pve1")), (2, None), "{there:?}");
+    let report = lab.decide().report;
+    let hosts = &report.hosts["home"];
+    let most = |host: &str| (hosts[host].most_memory, hosts[host].most_cpu_milli);
+    assert_eq!(most("pve1"), (3 * GI, Some(7000)));
+    assert_eq!(most("pve2"), (64 * GI, None));
+    assert_eq!(report.warnings, [""; 0]);
+    let lab = own("pve9");
+    assert_eq!(made(&lab), on([("pve1", 1), ("pve2", 1), ("pve3", 1)]));
+    let told = lab.decide().report.warnings;
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("names the host pve9"), "{told:?}");
 }

@@ -55,5 +55,6 @@ mod sizing;
 mod steady;
 mod stock;
 mod storages;
+mod stores;
 mod unread;
 mod wide;

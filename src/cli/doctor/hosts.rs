@@ -13,6 +13,18 @@ pub(super) fn look(region: &SeenRegion, findings: &mut Findings) {
     for (pool, of) in policy.pools_in(name) {
         judge_pool(&region.seen.resources, pool, of, policy, findings);
     }
+    let seen = &region.seen.resources;
+    let own = policy.regions.get(name).map(|of| of.hosts.keys());
+    for host in own.into_iter().flatten() {
+        if !seen.hosts.contains_key(host) {
+            findings
+                .wrong(format!("there is no host {host}, which has a table of its own"))
+                .mend(format!(
+                    "the hosts are {}; name one of them in the region's table host.HOST, or take it out",
+                    names(seen)
+                ));
+        }
+    }
 }
 
 /// Says what is wrong with the hosts of a pool.
@@ -92,10 +104,11 @@ fn judge_size(
 ) {
     let usable = || seen.hosts.iter().filter(|(host, _)| pool.may_use(host));
     let region = policy.regions.get(&pool.region);
-    let reserve = region.map_or(0, |region| region.host_memory_reserve);
-    let factor = region.map_or(1000, |region| region.capacity.memory_overcommit_permille);
-    let promised = |host: &HostResource| i128::from(host.memory) * i128::from(factor) / 1000;
-    let memory = usable().map(|(_, host)| promised(host) - i128::from(reserve));
+    let bounds = |host: &str| region.map(|region| region.bounds_of(host));
+    let memory = usable().map(|(name, host)| {
+        let bounds = bounds(name).unwrap_or_default();
+        bounds.most_memory(host.memory)
+    });
     let memory = memory.max().unwrap_or(0);
     let cpus = usable().map(|(_, host)| host.cpus).max().unwrap_or(0);
     let before = findings.0.len();
@@ -103,7 +116,7 @@ fn judge_size(
         let Some(kind) = policy.instance_types.get(name_of_type) else {
             continue;
         };
-        if i128::from(kind.memory) > memory {
+        if kind.memory > memory {
             findings
                 .warning(format!(
                     "pool {name}: no host has the memory for instance type {name_of_type}: {} MiB wanted, {} MiB at most",

@@ -5,6 +5,7 @@ mod build;
 mod cloud_init;
 mod create;
 mod hardware;
+mod host;
 mod kubelet;
 mod matrix;
 mod network;
@@ -25,6 +26,7 @@ pub use build::{Build, BuildMethod, Chipset, Firmware, ScsiController};
 pub use cloud_init::CloudInit;
 pub use create::{BootDevice, Create};
 pub use hardware::{DiskCache, FurtherDisk, NicModel, Startup};
+pub use host::OneHost;
 pub use kubelet::{
     CpuManagerPolicy, Kubelet, KubeletReserved, Swap, TopologyManagerPolicy, TopologyManagerScope,
 };

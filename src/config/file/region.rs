@@ -10,6 +10,7 @@ use super::build::Build;
 use super::cloud_init::CloudInit;
 use super::create::Create;
 use super::hardware::{FurtherDisk, NicModel, Startup};
+use super::host::OneHost;
 use super::network::NetCard;
 use super::topology::Topology;
 use crate::config::scalar::{Cpu, Duration, FreeSpace, Overcommit, Ratio, Size, VmidRange};
@@ -187,6 +188,10 @@ pub struct RegionTable {
     /// that are there keep the zone they have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<ZoneNamesValue>,
+    /// What one of its hosts has otherwise than all: reserves and overcommit, by the host's name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(default)]
+    pub host: BTreeMap<String, OneHost>,
     /// What the CPUs of its hosts are to each other, by the host's name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(default)]
@@ -367,6 +372,7 @@ impl Default for RegionTable {
             poll: Duration(Span::seconds(30)),
             max_clones_per_storage: 2,
             zone: None,
+            host: BTreeMap::new(),
             topology: BTreeMap::new(),
         }
     }

@@ -1,12 +1,14 @@
 //! Hosts: which ones the pools of a region use, in which order, and how their capacity is counted.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Problems, each, shared};
 use crate::config::file::{self, ConfigFile};
 use crate::config::place::KeyPath;
-use crate::config::scalar::{FreeSpace, Ratio};
+use crate::config::scalar::{FreeSpace, Overcommit, Ratio};
 use crate::config::syntax;
+use crate::model::host_bounds::HostOverrides;
 use crate::model::hosts::{HostCounting, HostRules, HostStrategy};
 use crate::model::policy::{Policy, PoolPolicy};
 
@@ -58,6 +60,33 @@ pub(super) fn counting(region: &file::RegionTable) -> HostCounting {
         onboot: region.count_onboot,
         balloon_minimum: region.ballooning == file::Ballooning::Minimum,
     }
+}
+
+/// What a region says of single hosts otherwise than of all.
+pub(super) fn overrides(
+    region: &file::RegionTable,
+    path: &KeyPath,
+    problems: &mut Problems,
+) -> BTreeMap<Arc<str>, HostOverrides> {
+    let path = path.at("host");
+    let hosts = region.host.iter().map(|(host, of)| {
+        let path = path.at(host);
+        problems.unless(syntax::dns_label(&host.to_ascii_lowercase()), &path, || {
+            "expected the name of a host as `pvecm nodes` shows it".to_owned()
+        });
+        let known = region.hosts.is_empty() || region.hosts.contains(host);
+        problems.unless(known, &path, || {
+            format!("the region's hosts are {}", region.hosts.join(", "))
+        });
+        let own = HostOverrides {
+            memory_reserve: of.host_memory_reserve.map(|size| size.0),
+            cpu_reserve_milli: of.host_cores_reserve.map(|cpu| cpu.0),
+            memory_overcommit_permille: of.memory_overcommit.map(|factor| factor.0),
+            cpu_overcommit_permille: of.cpu_overcommit.map(|factor| factor.0),
+        };
+        (shared(host), own)
+    });
+    hosts.collect()
 }
 
 /// What a pool says of its hosts.
@@ -143,16 +172,17 @@ pub(super) fn warn(file: &ConfigFile, policy: &Policy, warnings: &mut Vec<String
     let named = file.region.iter();
     let named = named.map(|(name, region)| (format!("region.{name}"), region));
     for (path, region) in own.chain(named) {
-        if region.host_cores_reserve.0 > 0 && region.cpu_overcommit.is_none() {
+        let bounded =
+            |of: &file::OneHost| of.cpu_overcommit.is_some() && of.host_cores_reserve.is_none();
+        let counts = region.cpu_overcommit.is_some() || region.host.values().any(bounded);
+        if region.host_cores_reserve.0 > 0 && !counts {
             warnings.push(format!(
                 "{path}.host_cores_reserve: has no effect without cpu_overcommit; cpu_overcommit = 1 promises each CPU once"
             ));
         }
-        let factor = region.memory_overcommit;
-        if factor.0 > ODD_OVERCOMMIT {
-            warnings.push(format!(
-                "{path}.memory_overcommit: {factor} promises guests {factor} times the memory that a host has; 0.9 is 90 %"
-            ));
+        warn_of_factor(&path, region.memory_overcommit, warnings);
+        for (host, of) in &region.host {
+            warn_of_host(&format!("{path}.host.{host}"), (region, host), of, warnings);
         }
     }
     for (name, pool) in &policy.pools {
@@ -171,6 +201,38 @@ pub(super) fn warn(file: &ConfigFile, policy: &Policy, warnings: &mut Vec<String
                 "pool.{name}.max_per_host: {most} on each of {hosts} hosts are {machines} machines, {key} is never reached"
             ));
         }
+    }
+}
+
+/// What one host's own table says in vain, or by mistake.
+fn warn_of_host(
+    path: &str,
+    (region, host): (&file::RegionTable, &String),
+    of: &file::OneHost,
+    warnings: &mut Vec<String>,
+) {
+    if region.exclude_hosts.contains(host) {
+        warnings.push(format!(
+            "{path}: has no effect, since exclude_hosts names {host}: no machine is made there"
+        ));
+    }
+    let reserves = of.host_cores_reserve.is_some_and(|cpu| cpu.0 > 0);
+    let bounded = of.cpu_overcommit.or(region.cpu_overcommit).is_some();
+    if reserves && !bounded {
+        warnings.push(format!(
+            "{path}.host_cores_reserve: has no effect without cpu_overcommit, here or for the region; cpu_overcommit = 1 promises each CPU once"
+        ));
+    }
+    if let Some(factor) = of.memory_overcommit {
+        warn_of_factor(path, factor, warnings);
+    }
+}
+
+fn warn_of_factor(path: &str, factor: Overcommit, warnings: &mut Vec<String>) {
+    if factor.0 > ODD_OVERCOMMIT {
+        warnings.push(format!(
+            "{path}.memory_overcommit: {factor} promises guests {factor} times the memory that a host has; 0.9 is 90 %"
+        ));
     }
 }
 

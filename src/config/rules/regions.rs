@@ -95,6 +95,7 @@ fn resolve(region: &file::RegionTable, path: KeyPath, problems: &mut Problems) -
             vmid_last: vmids.last,
             host_memory_reserve: region.host_memory_reserve.0,
             capacity: hosts::counting(region),
+            hosts: hosts::overrides(region, &path, problems),
             zones: match region.zone {
                 Some(file::ZoneNamesValue::RegionHost) => ZoneNames::RegionHost,
                 Some(file::ZoneNamesValue::Host) | None => ZoneNames::Host,

@@ -141,3 +141,96 @@ fn what_has_no_effect_or_cannot_be_kept_is_warned_of() {
     let settings = parse(&fine, "test.toml").unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(settings.warnings, Vec::<String>::new());
 }
+
+#[test]
+fn a_host_has_reserves_and_overcommit_of_its_own() {
+    let text = SMALL.replace(
+        "vmids = \"9000-9019\"",
+        "vmids = \"9000-9019\"\nhost_memory_reserve = \"4GiB\"\nhost_cores_reserve = 1\ncpu_overcommit = 3\n\
+         [proxmox.host.tiny]\nhost_memory_reserve = \"8GiB\"\nmemory_overcommit = 0.5\n\
+         [proxmox.host.big]\nhost_cores_reserve = \"500m\"\ncpu_overcommit = 1",
+    );
+    let settings = parse(&text, "test.toml").unwrap_or_else(|e| panic!("{e}"));
+    assert!(settings.warnings.is_empty(), "{:?}", settings.warnings);
+    let region = &settings.policy.regions["default"];
+    let bounds = ["tiny", "big", "other"].map(|host| {
+        let bounds = region.bounds_of(host);
+        (
+            bounds.memory_reserve >> 30,
+            bounds.cpu_reserve_milli,
+            bounds.memory_overcommit_permille,
+            bounds.cpu_overcommit_permille,
+        )
+    });
+    assert_eq!(
+        bounds,
+        [
+            (8, 1000, 500, Some(3000)),
+            (4, 500, 1000, Some(1000)),
+            (4, 1000, 1000, Some(3000)),
+        ]
+    );
+}
+
+#[test]
+fn what_is_wrong_or_in_vain_of_a_hosts_own_table_is_said() {
+    let with = |lines: &str| {
+        SMALL.replace(
+            "vmids = \"9000-9019\"",
+            &format!("vmids = \"9000-9019\"\n{lines}"),
+        )
+    };
+    for (lines, said) in [
+        (
+            "hosts = [\"a\"]\n[proxmox.host.b]\nmemory_overcommit = 2",
+            "the region's hosts are a",
+        ),
+        (
+            "[proxmox.host.\"b b\"]\nmemory_overcommit = 2",
+            "expected the name of a host",
+        ),
+        (
+            "[proxmox.host.b]\nmax_per_host = 2",
+            "unknown key `max_per_host`",
+        ),
+        (
+            "[proxmox.host.b]\ncpu_overcommit = 0",
+            "a number from 0.1 to 100",
+        ),
+    ] {
+        let messages = messages(&with(lines));
+        assert!(messages.contains(said), "{lines}: {messages}");
+    }
+    let warnings = |lines: &str| {
+        let settings = parse(&with(lines), "test.toml").unwrap_or_else(|e| panic!("{e}"));
+        settings.warnings.join("\n")
+    };
+    for (lines, said) in [
+        (
+            "exclude_hosts = [\"b\"]\n[proxmox.host.b]\nmemory_overcommit = 2",
+            "proxmox.host.b: has no effect, since exclude_hosts names b",
+        ),
+        (
+            "[proxmox.host.b]\nhost_cores_reserve = 2",
+            "proxmox.host.b.host_cores_reserve: has no effect without cpu_overcommit",
+        ),
+        (
+            "[proxmox.host.b]\nmemory_overcommit = 90",
+            "proxmox.host.b.memory_overcommit: 90 promises guests 90 times",
+        ),
+        (
+            "host_cores_reserve = 2\n[proxmox.host.b]\ncpu_overcommit = 2\nhost_cores_reserve = 1",
+            "proxmox.host_cores_reserve: has no effect",
+        ),
+    ] {
+        let warnings = warnings(lines);
+        assert!(warnings.contains(said), "{lines}: {warnings}");
+    }
+    for fine in [
+        "host_cores_reserve = 2\n[proxmox.host.b]\ncpu_overcommit = 2",
+        "cpu_overcommit = 2\n[proxmox.host.b]\nhost_cores_reserve = 1",
+        "[proxmox.host.b]\ncpu_overcommit = 2\nhost_cores_reserve = 1",
+    ] {
+        assert_eq!(warnings(fine), "", "{fine}");
+    }
+}

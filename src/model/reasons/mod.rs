@@ -24,7 +24,7 @@ pub use misfit::{Misfit, NoFreeStorage, Provision, VolumeMisfit};
 pub use pods::Ignored;
 pub use refused::{GuestAt, HostRefused, Reasons, Refusals, Refused, UnknownAddresses};
 pub use removal::{After, Blocked, Kept, LeftAlone, Limit, PoweredOff, Unneeded, Unremovable};
-pub use warning::{HostNote, Lost, Orphan, VmAt, Warning};
+pub use warning::{HostNote, Lost, Orphan, StorageNote, VmAt, Warning};
 
 /// Reasons in JSON: two keys, the sentence and the details. To be used with `flatten`:
 /// `#[serde(flatten, with = "reasons::told::why")]`.

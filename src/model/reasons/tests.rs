@@ -490,6 +490,14 @@ one_of_each! { HostNote:
     NoOwnCpus { host: "pve1".into(), refusal: HostRefused::NoTopology },
 }
 
+one_of_each! { StorageNote:
+    NotAvailable { hosts: vec!["pve1".into(), "pve2".into()] },
+    UnknownSize { pools: Vec::new() },
+    NoRoom { pools: vec!["small".into(), "large".into()], asks: 20 << 30 },
+    SharesSpace { with: vec!["local-zfs".into()] };
+    UnknownSize { pools: vec!["small".into()] },
+}
+
 /// Every number, time and text of a document replaced by another.
 fn changed(value: &Value, number: i64, text: &str) -> Value {
     match value {
@@ -622,6 +630,7 @@ macro_rules! of_every_family {
         $ask::<FateReason>($($argument),*) $($then)*;
         $ask::<Warning>($($argument),*) $($then)*;
         $ask::<HostNote>($($argument),*) $($then)*;
+        $ask::<StorageNote>($($argument),*) $($then)*;
     };
 }
 

@@ -388,3 +388,38 @@ pub enum HostNote {
         refusal: HostRefused,
     },
 }
+
+/// What keeps disks of machines off a storage, or explains its numbers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", tag = "code")]
+pub enum StorageNote {
+    /// It is not available on hosts that are online and on which pools may have machines.
+    NotAvailable {
+        /// The hosts.
+        hosts: Vec<Arc<str>>,
+    },
+    /// PVE does not tell its size.
+    UnknownSize {
+        /// Pools that leave a part of it free (`min_free_storage`), and so make nothing there.
+        pools: Vec<Arc<str>>,
+    },
+    /// Pools find no room on it for the disks of one more machine.
+    NoRoom {
+        /// The pools.
+        pools: Vec<Arc<str>>,
+        /// Bytes that the smallest of these machines takes of it.
+        asks: i64,
+    },
+    /// It shares its space with other storages: disks on them count here, too.
+    SharesSpace {
+        /// The others.
+        with: Vec<Arc<str>>,
+    },
+}
+
+impl StorageNote {
+    /// Whether it says why machines do not get a disk there.
+    pub fn is_in_the_way(&self) -> bool {
+        !matches!(self, StorageNote::SharesSpace { .. })
+    }
+}

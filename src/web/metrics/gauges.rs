@@ -9,6 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::SeriesLabels;
+use super::stores::StoreGauges;
 use crate::controller::conditions::FoundConditions;
 use crate::controller::turn::Turn;
 use crate::model::cluster::{Node, ReadyStatus};
@@ -20,14 +21,18 @@ use crate::model::time::Time;
 
 /// A gauge that takes any number.
 pub(super) type FloatGauge = Gauge<f64, AtomicU64>;
-type FloatGauges = Family<SeriesLabels, FloatGauge>;
+/// One for each of several things.
+pub(super) type FloatGauges = Family<SeriesLabels, FloatGauge>;
 
 /// Registers one gauge or family per line: field, name, help.
 macro_rules! gauges {
     ($($prefix:literal { $($field:ident: $kind:ty = $name:literal, $help:literal;)* })*) => {
         /// Every gauge.
         #[derive(Debug)]
-        pub(super) struct Gauges { $($($field: $kind,)*)* }
+        pub(super) struct Gauges {
+            stores: StoreGauges,
+            $($($field: $kind,)*)*
+        }
 
         impl Gauges {
             /// All of them, registered.
@@ -42,7 +47,8 @@ macro_rules! gauges {
                     };
                     $(within.register($name, $help, $field.clone());)*
                 )*
-                let gauges = Gauges { $($($field,)*)* };
+                let stores = StoreGauges::register(registry);
+                let gauges = Gauges { stores, $($($field,)*)* };
                 let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
                 gauges.build.get_or_create(&version).set(1.0);
                 for (kind, _) in ConditionKind::ALL {
@@ -119,6 +125,7 @@ impl Gauges {
         self.show_pools(turn);
         self.show_pods(report);
         self.show_state(turn);
+        self.stores.show(report);
         self.unneeded
             .set(count(turn.decision.memory.unneeded_since.len()));
     }
@@ -428,7 +435,7 @@ fn of_kind(kind: ConditionKind) -> SeriesLabels {
 }
 
 /// Replaces all series of a family.
-fn fill(family: &FloatGauges, series: impl Iterator<Item = (SeriesLabels, f64)>) {
+pub(super) fn fill(family: &FloatGauges, series: impl Iterator<Item = (SeriesLabels, f64)>) {
     family.clear();
     for (labels, value) in series {
         family.get_or_create(&labels).set(value);
@@ -453,7 +460,7 @@ pub(super) fn name<T: serde::Serialize>(value: &T) -> String {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a metric: 53 bits are plenty")]
-fn float(value: i64) -> f64 {
+pub(super) fn float(value: i64) -> f64 {
     value as f64
 }
 

@@ -6,6 +6,7 @@ mod events;
 mod gauges;
 mod observer;
 mod process;
+mod stores;
 #[cfg(test)]
 mod tests;
 mod text;

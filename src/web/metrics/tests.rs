@@ -9,11 +9,13 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
+use super::stores::MAX_SERIES;
 use super::{Metered, Metrics};
 use crate::controller::conditions::FoundConditions;
 use crate::kubernetes::{CallObserver as _, CallOutcome};
 use crate::model::condition::{Condition, ConditionKind};
 use crate::model::region::Step;
+use crate::model::store_states::StorageState;
 use crate::model::time::{Span, Time};
 use crate::pve::transport::{CallEffect, CallError, HttpMethod, PveRequest, Transport};
 use crate::web::tests::{condition, turn};
@@ -220,6 +222,29 @@ fn calls_have_few_series() {
     let of = |word: &str| text.lines().filter(|line| line.contains(word)).count();
     assert!(of("_call_duration_seconds") < 120, "{text}");
     assert!(of("_calls_total{") < 180, "{text}");
+}
+
+/// Hundreds of hosts with a storage each: what is scraped stays bounded. What PVE tells no size of has no series at all.
+#[test]
+fn storages_have_a_bounded_number_of_series() {
+    let state = |host: usize| StorageState {
+        storage: "local".into(),
+        hosts: vec![format!("pve{host}").into()],
+        total: i64::from(host != 0),
+        ..StorageState::default()
+    };
+    let of = |hosts: usize| {
+        let states = (0..hosts).map(|host| (format!("pve{host}/local").into(), state(host)));
+        let mut turn = turn();
+        let mut decision = (*turn.decision).clone();
+        decision.report.storages = BTreeMap::from([("default".into(), states.collect())]);
+        turn.decision = Arc::new(decision);
+        let text = Metrics::new().plain_text(Some(&turn));
+        let series = |line: &&str| line.starts_with("pve_autoscaler_storage_free_bytes{");
+        text.lines().filter(series).count()
+    };
+    assert_eq!(of(6), 5, "the size of one is not known");
+    assert_eq!(of(2 * MAX_SERIES), MAX_SERIES);
 }
 
 /// An end of a call that is not counted from zero is there once a call ended so.

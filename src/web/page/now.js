@@ -6,6 +6,7 @@ import { Table } from "./table.js";
 import { ask, now } from "./live.js";
 import { panel } from "./demo.js";
 import { legendOfNow } from "./legend.js";
+import { Stores } from "./stores.js";
 import { evacuateButton, may, PausePanel, retryButton } from "./acts.js";
 
 const VERDICTS = {
@@ -52,6 +53,7 @@ export class Now {
     this.pools = poolTable();
     this.hosts = h("ul", { class: "cards hosts" });
     this.noHosts = h("p", { class: "none" }, "No host was read yet.");
+    this.stores = new Stores(section, (name) => linkTo("machine", name));
     this.nodes = nodeTable();
     this.element = h("div", {},
       h("h1", { class: "hidden" }, "Now"), this.line, this.demo, this.tiles, legendOfNow(), this.careSection, this.pause.element,
@@ -60,6 +62,7 @@ export class Now {
       section("Decided in the last turn", "plan", this.growth, this.plan.element),
       section("Pools", "pools", this.pools.element),
       section("Hosts", "hosts", this.noHosts, this.hosts),
+      ...this.stores.sections,
       section("Nodes", "nodes", this.nodes.element));
   }
 
@@ -77,6 +80,7 @@ export class Now {
     this.plan.update(view.plan.map((action, place) => ({ ...action, place })));
     this.pools.update(Object.entries(status.pools).map(([name, pool]) => ({ name, ...pool })));
     this.showHosts(view);
+    this.stores.update(status);
     this.nodes.none.textContent = status.unread?.includes("kube/nodes") || !status.at ? "No node was read yet." : "No node is in the cluster.";
     this.nodes.update(view.nodes.map((node) => ({ ...node, behind: behind(node.machine, view) })));
   }

@@ -108,6 +108,7 @@ fn nothing_is_inline() {
     }
     for (name, text) in [
         ("now.js", include_str!("../page/now.js")),
+        ("stores.js", include_str!("../page/stores.js")),
         ("why.js", include_str!("../page/why.js")),
         ("main.js", include_str!("../page/main.js")),
         ("table.js", include_str!("../page/table.js")),

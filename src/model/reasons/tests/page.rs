@@ -126,6 +126,11 @@ fn tables() -> String {
         "Why a host gets no machine, or is taken last",
         "`notes_details` of a host, in the order of `notes`.",
     );
+    table::<StorageNote>(
+        t,
+        "What keeps disks of machines off a storage",
+        "`notes_details` of a storage, in the order of `notes`.",
+    );
     text
 }
 

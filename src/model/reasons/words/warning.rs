@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Joined;
 use crate::foreign::ForeignText;
 use crate::reasons::Refused;
-use crate::reasons::warning::{HostNote, Lost, Orphan, VmAt, Warning};
+use crate::reasons::warning::{HostNote, Lost, Orphan, StorageNote, VmAt, Warning};
 use crate::words::{bytes, cores, count, names};
 
 impl Display for VmAt {
@@ -419,4 +419,35 @@ impl Display for HostNote {
             }
         }
     }
+}
+
+impl Display for StorageNote {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            StorageNote::NotAvailable { hosts } => write!(f, "not available on {}", names(hosts)),
+            StorageNote::UnknownSize { pools } if pools.is_empty() => {
+                f.write_str("PVE does not tell its size, so that nothing of it is counted")
+            }
+            StorageNote::UnknownSize { pools } => write!(
+                f,
+                "PVE does not tell its size, so that of {} no machine is made: min_free_storage is to stay free of it",
+                of_pools(pools)
+            ),
+            StorageNote::NoRoom { pools, asks } => write!(
+                f,
+                "no room for a machine of {}, which takes {} of it at least",
+                of_pools(pools),
+                bytes(*asks)
+            ),
+            StorageNote::SharesSpace { with } => {
+                write!(f, "shares its space with {}", names(with))
+            }
+        }
+    }
+}
+
+/// Pools by name: `the pool a`, `the pools a and b`.
+fn of_pools(pools: &[Arc<str>]) -> String {
+    let pool = if pools.len() == 1 { "pool" } else { "pools" };
+    format!("the {pool} {}", names(pools))
 }
