@@ -107,7 +107,8 @@ impl LimitTracker {
             let ours = seen.filter(|seen| asked && *seen.region == **name);
             let ours: BTreeSet<u32> = ours.map(|seen| seen.mark.vmid).collect();
             for (vmid, vm) in &region.vms {
-                let size = hosts::promised(vm, &counting, ours.contains(vmid));
+                let seen = region.hosts.get(&vm.host);
+                let size = hosts::promised(vm, seen, &counting, ours.contains(vmid));
                 if let Some((host, size)) = limits.host(name, &vm.host).zip(size) {
                     host.promise(size);
                 }

@@ -153,6 +153,9 @@ impl PveWorld {
         });
         if let Some(shown) = self.shown(vm, now) {
             fill(&mut row, shown, now);
+            if let Some(cpus) = self.cpus_without_cores(vm) {
+                row["maxcpu"] = cpus;
+            }
         }
         for key in ["tags", "lock"] {
             if let Some(text) = vm.config.get(key) {
@@ -173,6 +176,18 @@ impl PveWorld {
             row["hastate"] = json!(state);
         }
         row
+    }
+
+    /// What PVE shows as the CPUs of a container without `cores`: its `cpulimit`, which may be a part of one, else all CPUs of its
+    /// host (pve-container, `PVE::LXC::vmstatus`). `None` for other guests.
+    fn cpus_without_cores(&self, vm: &SimVm) -> Option<Value> {
+        if !vm.container || vm.number("cores", 0) > 0 {
+            return None;
+        }
+        let host = self.hosts.get(&vm.host)?;
+        let limit = serde_json::from_str::<Value>(vm.text("cpulimit")).ok();
+        let limit = limit.filter(|limit| limit.as_f64().is_some_and(|limit| limit > 0.0));
+        Some(limit.unwrap_or_else(|| json!(host.spec.cpus)))
     }
 
     fn node_row(&self, caller: &Caller, host: &SimHost, now: Time, resource: bool) -> Value {
