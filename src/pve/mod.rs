@@ -31,6 +31,7 @@ mod types;
 mod upid;
 mod vm_config;
 
+pub use admin::TagRules;
 pub use bridges::{Bridge, BridgeKind};
 pub use calls::MAX_STDIN;
 pub use client::Client;

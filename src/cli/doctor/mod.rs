@@ -37,6 +37,7 @@ mod report;
 pub(super) mod rights;
 mod skew;
 mod state;
+mod tags;
 mod talos;
 pub(super) mod templates;
 mod topology;

@@ -7,7 +7,7 @@ use super::region::{ReachedRegion, SeenRegion};
 use super::{
     Here, addresses, admission, broker, clocks, clones, cloud_init, collector, daemon, devices,
     disks, endpoint, firewall, hosts, journal, kubernetes, lease, load, mail, network, new_vms,
-    provider, range, region, rights, skew, state, talos, templates, topology, user, wire,
+    provider, range, region, rights, skew, state, tags, talos, templates, topology, user, wire,
 };
 
 /// A probe by its name and its function; `judge` where that asks nobody.
@@ -51,7 +51,7 @@ pub(super) const CLUSTER: [Probe<ReachedCluster>; 8] = [
 pub(super) const REGION: [Probe<ReachedRegion>; 1] = [probe!("broker", broker::look)];
 
 /// In a region that could be read.
-pub(super) const SEEN: [Probe<SeenRegion>; 17] = [
+pub(super) const SEEN: [Probe<SeenRegion>; 18] = [
     probe!("version", judge region::judge),
     probe!("clocks", clocks::look),
     probe!("hosts", judge hosts::look),
@@ -61,6 +61,7 @@ pub(super) const SEEN: [Probe<SeenRegion>; 17] = [
     probe!("clones", judge clones::look),
     probe!("range", range::look),
     probe!("token", rights::look),
+    probe!("tags", tags::look),
     probe!("network", network::look),
     probe!("firewall", firewall::look),
     probe!("addresses", addresses::look),

@@ -113,6 +113,11 @@ pub(super) const RULES: &[Rule] = &[
         "Permission check failed (pool '{resource_pool}' does not exist)",
         "make the resource pool (`pvesh create /pools --poolid {resource_pool}`), or correct `resource_pool` in {template_table}",
     ),
+    // pve-guest-common src/PVE/GuestHelpers.pm, `assert_tag_permissions`.
+    say(
+        "Permission check failed (/, Sys.Modify for modifying tag '{tag}')",
+        "the datacenter's options keep the tag {tag} from the API token (`registered-tags`, `user-tag-access`; `pve-autoscaler doctor` says what to type): let all use it, or take it from `tags` in {pool_table}; a tag of the template's VM that the pool does not name is taken from its machines, and counts as well",
+    ),
     say(
         "Permission check failed ({path}, {privileges})",
         "give the API token a role with {privileges} on {path} (`pveum acl modify {path} --tokens TOKEN --roles ROLE`, and the same for its user with `--users`); docs/operations.md#without-the-broker-rights-of-an-api-token lists all that it needs",

@@ -25,6 +25,7 @@ impl Pve {
             CallHandler::LoginForm => Ok(Value::Null),
             CallHandler::ClusterStatus => Ok(world.status(&asked.node)),
             CallHandler::ClusterResources => Ok(world.resources(asked, now)),
+            CallHandler::ClusterOptions => Ok(world.cluster_options(&asked.caller)),
             CallHandler::NextId => world.next_id(asked),
             CallHandler::HaList => Ok(world.ha_list()),
             CallHandler::HaAdd => world.ha_add(asked),

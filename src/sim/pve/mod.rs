@@ -36,6 +36,7 @@ mod serve;
 
 mod spec;
 mod table;
+mod tags;
 mod tasks;
 mod values;
 mod wire;
@@ -78,6 +79,7 @@ pub use self::spec::{
     AclSpec, GIB, HostSpec, LOCAL_TEMPLATE, MachineSpec, PveSpec, PveUserSpec, StorageSpec,
     TEMPLATE, Timings, TokenSpec,
 };
+pub use self::tags::{TagAccess, UserTags};
 
 /// How long after a host's loss the first ones who connect wait in vain, as its address is still known.
 const ADDRESS_KNOWN: Span = Span::seconds(60);

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bridges::{BridgeSpecs, VNetSpec};
 use super::kinds::StorageKind;
+use super::tags::TagAccess;
 
 /// One gibibyte in bytes.
 pub const GIB: u64 = 1 << 30;
@@ -45,6 +46,8 @@ pub struct PveSpec {
     /// `enable` of the datacenter's firewall: 0 is off, 1 is on, a point in time in Unix seconds is on for a minute. PVE is installed without
     /// it, which is off.
     pub datacenter_firewall: Option<i64>,
+    /// Which tags who may give VMs.
+    pub tag_access: TagAccess,
     /// Users who log in with a password. `root@pam` may do everything.
     pub users: Vec<PveUserSpec>,
     /// API tokens.
@@ -460,6 +463,7 @@ impl Default for PveSpec {
             security_groups: Vec::new(),
             firewall_on: Vec::new(),
             datacenter_firewall: None,
+            tag_access: TagAccess::default(),
             users: vec![PveUserSpec {
                 name: "root@pam".to_owned(),
                 password: "simulated".to_owned(),
