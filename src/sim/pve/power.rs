@@ -434,12 +434,10 @@ impl PveWorld {
         self.choose_devices(node, &vm)?;
         numa::check(&vm, &host.spec)?;
         self.check_snippets(&vm)?;
-        let taken: u64 = self
-            .vms
-            .values()
-            .filter(|other| other.host == node && other.run.is_on())
-            .map(SimVm::memory_mib)
-            .sum();
+        let others = self.vms.values();
+        let running = others.filter(|other| other.host == node && other.run.is_on());
+        numa::check_free(&vm, &host.spec, running.clone())?;
+        let taken: u64 = running.map(SimVm::memory_mib).sum();
         // PVE does not look at overcommitment: QEMU gets no memory and exits.
         if (taken + vm.memory_mib()) << 20 > host.spec.memory {
             return Err(EXITED.to_owned());

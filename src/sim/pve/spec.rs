@@ -86,6 +86,10 @@ pub struct HostSpec {
     /// Its NUMA nodes.
     #[serde(default = "one")]
     pub numa_nodes: u32,
+    /// MiB that its kernel can make huge pages of on each NUMA node, those that it set aside at boot among them; absent: all of the
+    /// node's memory.
+    #[serde(default)]
+    pub huge_pages: Option<u64>,
 }
 
 fn one() -> u32 {
@@ -309,6 +313,7 @@ fn host(number: u8) -> HostSpec {
         bridge_specs: BridgeSpecs::new(),
         clock_ahead: 0,
         numa_nodes: one(),
+        huge_pages: None,
     }
 }
 
