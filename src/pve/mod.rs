@@ -10,6 +10,7 @@ mod bridges;
 pub mod building;
 mod calls;
 mod client;
+pub mod cpu_types;
 mod encode;
 mod firewall;
 mod isos;

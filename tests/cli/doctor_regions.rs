@@ -278,3 +278,41 @@ fn every_endpoint_of_a_region_is_tried() {
         "warning: proxmox.fingerprint: it is the certificate of one host, and endpoints names 3";
     assert!(said.contains(words), "{said}");
 }
+
+/// One host has an older CPU than the type of the machines asks for. It finds a doctor that looks at one host, or at the file's type alone:
+/// without one machines have the template's.
+#[test]
+fn a_cpu_type_that_a_host_cannot_run_is_told() {
+    let mut spec = PveSpec::default();
+    spec.hosts[1].cpu_flags = "sse2 ssse3 sse4_1 sse4_2 popcnt aes".to_owned();
+    let of = |spec: &PveSpec, more: &str| {
+        let simulators = Simulators::start(spec);
+        let config = simulators.config(&simulators.path("admin.conf"), TEMPLATE, "9100-9120");
+        let name = format!("vm_name = \"{TEMPLATE}\"\n");
+        replace(&config, &name, &format!("{name}{more}"));
+        of_probe(&config, "cpus")
+    };
+    let lacks = "pool general: CPU type x86-64-v3 of template debian asks for what the CPU of pve2 does not have (abm, avx, avx2, bmi1, bmi2, f16c, 3 more): PVE starts no machine there";
+    let found = of(&spec, "cpu_type = \"x86-64-v3\"\n");
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(
+        found[0].starts_with(&format!("\"warning\" \"{lacks}\" | \"cpu_type = ")),
+        "{found:#?}"
+    );
+    // Nothing is said of a type that asks for nothing, and the template of the simulator has none.
+    assert_eq!(of(&spec, ""), Vec::<String>::new());
+    assert_eq!(of(&spec, "cpu_type = \"host\"\n"), Vec::<String>::new());
+    let template = spec.machines.iter_mut();
+    for machine in template.filter(|machine| machine.template) {
+        let cpu = "x86-64-v3,flags=+aes".to_owned();
+        machine.config.insert("cpu".to_owned(), cpu);
+    }
+    let found = of(&spec, "");
+    assert!(found.len() == 1 && found[0].contains(lacks), "{found:#?}");
+    assert_eq!(
+        of(&spec, "cpu_type = \"x86-64-v2-AES\"\n"),
+        [
+            "\"ok\" \"pool general: pve1, pve2, pve3 have what CPU type x86-64-v2-AES asks for\" | null"
+        ]
+    );
+}

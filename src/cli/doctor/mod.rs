@@ -11,6 +11,7 @@ mod clocks;
 mod clones;
 mod cloud_init;
 mod collector;
+mod cpus;
 mod daemon;
 mod devices;
 mod disks;

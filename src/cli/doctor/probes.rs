@@ -5,9 +5,10 @@ use super::kubernetes::ReachedCluster;
 use super::probe::Probe;
 use super::region::{ReachedRegion, SeenRegion};
 use super::{
-    Here, addresses, admission, broker, clocks, clones, cloud_init, collector, daemon, devices,
-    disks, endpoint, firewall, hosts, journal, kubernetes, lease, load, mail, network, new_vms,
-    provider, range, region, rights, skew, state, tags, talos, templates, topology, user, wire,
+    Here, addresses, admission, broker, clocks, clones, cloud_init, collector, cpus, daemon,
+    devices, disks, endpoint, firewall, hosts, journal, kubernetes, lease, load, mail, network,
+    new_vms, provider, range, region, rights, skew, state, tags, talos, templates, topology, user,
+    wire,
 };
 
 /// A probe by its name and its function; `judge` where that asks nobody.
@@ -51,7 +52,7 @@ pub(super) const CLUSTER: [Probe<ReachedCluster>; 8] = [
 pub(super) const REGION: [Probe<ReachedRegion>; 1] = [probe!("broker", broker::look)];
 
 /// In a region that could be read.
-pub(super) const SEEN: [Probe<SeenRegion>; 18] = [
+pub(super) const SEEN: [Probe<SeenRegion>; 19] = [
     probe!("version", judge region::judge),
     probe!("clocks", clocks::look),
     probe!("hosts", judge hosts::look),
@@ -68,6 +69,7 @@ pub(super) const SEEN: [Probe<SeenRegion>; 18] = [
     probe!("wire", wire::look),
     probe!("devices", devices::look),
     probe!("topology", judge topology::look),
+    probe!("cpus", cpus::look),
     probe!("load", load::look),
     probe!("disks", disks::look),
 ];

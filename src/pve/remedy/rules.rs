@@ -223,7 +223,7 @@ pub(super) const RULES: &[Rule] = &[
     // QEMU, with `enforce`.
     log(
         "Host doesn't support requested features",
-        "set `cpu_type` in {template_table} to one that the CPU of every host has, or leave {host} out (`exclude_hosts`)",
+        "set `cpu_type` in {template_table} to one that the CPU of every host has (`pve-autoscaler doctor` names one), or leave {host} out (`exclude_hosts`)",
     ),
     // qemu-server src/PVE/QemuServer/Memory.pm.
     say(

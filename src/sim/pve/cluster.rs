@@ -246,7 +246,7 @@ impl PveWorld {
             "cpu": f64::from(host.cpu_permille) / 1000.0, "idle": 0, "wait": 0.001,
             "cpuinfo": {
                 "cpus": host.spec.cpus, "cores": host.spec.cpus.div_ceil(2), "sockets": 1,
-                "model": "Simulated CPU", "mhz": "3000.000", "flags": "fpu vme sse2", "hvm": "1", "user_hz": 100,
+                "model": "Simulated CPU", "mhz": "3000.000", "flags": host.spec.cpu_flags, "hvm": "1", "user_hz": 100,
             },
             "memory": { "total": host.spec.memory, "used": used, "free": free, "available": free },
             "swap": { "total": 0, "used": 0, "free": 0 },

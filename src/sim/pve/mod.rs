@@ -15,6 +15,7 @@ mod calls_of_admins;
 mod clone;
 mod cluster;
 mod config;
+mod cpu;
 mod create;
 mod disks;
 mod facts;

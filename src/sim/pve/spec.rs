@@ -86,6 +86,9 @@ pub struct HostSpec {
     /// Its NUMA nodes.
     #[serde(default = "one")]
     pub numa_nodes: u32,
+    /// The flags of its CPUs, as /proc/cpuinfo has them.
+    #[serde(default = "cpu_flags")]
+    pub cpu_flags: String,
     /// MiB that its kernel can make huge pages of on each NUMA node, those that it set aside at boot among them; absent: all of the
     /// node's memory.
     #[serde(default)]
@@ -94,6 +97,13 @@ pub struct HostSpec {
 
 fn one() -> u32 {
     1
+}
+
+/// What runs `x86-64-v3` and `EPYC-Milan`, and not `x86-64-v4`.
+fn cpu_flags() -> String {
+    "fpu vme nx pdpe1gb lm pni pclmulqdq ssse3 fma pcid sse4_1 sse4_2 movbe popcnt aes xsave avx f16c rdrand svm abm sse4a fsgsbase \
+     bmi1 avx2 smep bmi2 erms invpcid rdseed adx smap clwb sha_ni pku sse2"
+        .to_owned()
 }
 
 fn bridges() -> Vec<String> {
@@ -313,6 +323,7 @@ fn host(number: u8) -> HostSpec {
         bridge_specs: BridgeSpecs::new(),
         clock_ahead: 0,
         numa_nodes: one(),
+        cpu_flags: cpu_flags(),
         huge_pages: None,
     }
 }
