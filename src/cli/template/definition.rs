@@ -53,7 +53,7 @@ pub(super) fn parameters(build: &Build, new: &TemplateVm<'_>) -> Vec<(String, St
         ("vmid", new.vmid.to_string()),
         ("name", new.name.to_owned()),
         ("description", new.description.to_owned()),
-        ("tags", TAG.to_owned()),
+        ("tags", tags(build)),
         ("ostype", "l26".to_owned()),
         ("cores", build.cores.to_string()),
         ("memory", (build.memory.0 >> 20).to_string()),
@@ -84,6 +84,9 @@ pub(super) fn parameters(build: &Build, new: &TemplateVm<'_>) -> Vec<(String, St
         parameters.push(("bios", "ovmf".to_owned()));
         parameters.push(("efidisk0", format!("{storage}:1,efitype=4m")));
     }
+    if let Some(pool) = &build.resource_pool {
+        parameters.push(("pool", pool.clone()));
+    }
     if build.tpm {
         parameters.push(("tpmstate0", format!("{storage}:1,version=v2.0")));
     }
@@ -91,6 +94,15 @@ pub(super) fn parameters(build: &Build, new: &TemplateVm<'_>) -> Vec<(String, St
         .into_iter()
         .map(|(key, value)| (key.to_owned(), value))
         .collect()
+}
+
+/// The tags of the VM, ours among them, as PVE sorts them.
+fn tags(build: &Build) -> String {
+    let mut tags = build.tags.clone();
+    tags.push(TAG.to_owned());
+    tags.sort();
+    tags.dedup();
+    tags.join(";")
 }
 
 /// One thing that is run in the guest.
@@ -268,6 +280,33 @@ mod tests {
         assert_eq!(of("tpmstate0"), "fast:1,version=v2.0");
         assert_eq!(of("net0"), "virtio,bridge=vmbr0,tag=20");
         assert_eq!(of("cicustom"), "vendor=local:snippets/x.yaml");
+        assert_eq!((of("tags"), of("pool")), ("pve-autoscaler-template", ""));
+    }
+
+    #[test]
+    fn tags_and_a_resource_pool_come_with_the_vm() {
+        let new = TemplateVm {
+            vmid: 8000,
+            name: "t",
+            description: "d",
+            image: "local:import/x.qcow2",
+            snippet: "local:snippets/x.yaml",
+        };
+        let owned = Build {
+            resource_pool: Some("templates".to_owned()),
+            tags: ["web", "debian", "web", "pve-autoscaler-template"]
+                .map(str::to_owned)
+                .into(),
+            ..build()
+        };
+        let parameters = parameters(&owned, &new);
+        for (key, value) in [
+            ("pool", "templates"),
+            ("tags", "debian;pve-autoscaler-template;web"),
+        ] {
+            let found = parameters.iter().find(|(name, _)| name == key);
+            assert_eq!(found.map(|(_, value)| value.as_str()), Some(value));
+        }
     }
 
     #[test]
@@ -305,7 +344,7 @@ mod tests {
     fn what_nobody_wrote_changes_no_hash() {
         // Templates that were built before these keys are not built anew.
         let text = serde_json::to_string(&build().contents()).expect("JSON");
-        for key in ["method", "repository", "proxy"] {
+        for key in ["method", "repository", "proxy", "resource_pool", "tags"] {
             assert!(!text.contains(key), "{key}: {text}");
         }
     }
