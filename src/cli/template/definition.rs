@@ -217,6 +217,8 @@ fn ways(build: &Build) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::config::scalar::{Duration, VmidRange};
     use crate::controller::template_mark::definition as hash;
@@ -338,6 +340,23 @@ mod tests {
             let lines = "proxy='http://proxy.example:3128'\nno_proxy='10.0.0.0/8,.example'\nexport http_proxy=";
             assert!(step.script.contains(lines), "{}", step.name);
         }
+    }
+
+    /// The page on templates made by hand installs what a build installs.
+    #[test]
+    fn the_page_for_hands_names_the_same_packages() {
+        let packages = |text: &'static str, begin: &str| -> BTreeSet<&'static str> {
+            let mut lines = text.lines().filter_map(|line| line.split_once(begin));
+            let (_, list) = lines.next().expect("the line with the packages");
+            let words = list.split_whitespace();
+            words.filter(|word| !word.starts_with('$')).collect()
+        };
+        let script = include_str!("scripts/prepare.sh");
+        let mut built = packages(script, "$apt install --no-install-recommends ");
+        built.insert("containerd");
+        let page = include_str!("../../../docs/template.md");
+        let by_hand = packages(page, "apt update && apt install -y ");
+        assert_eq!(by_hand, built);
     }
 
     #[test]
