@@ -305,7 +305,7 @@ async fn tags_are_refused_as_the_datacenter_says() {
                 registered: list(&["debian"]),
                 ..TagAccess::default()
             },
-            "tags=debian;a",
+            "tags=debian%3Ba",
             None,
         ),
         (
@@ -314,7 +314,7 @@ async fn tags_are_refused_as_the_datacenter_says() {
                 user_allow_list: list(&["a"]),
                 ..TagAccess::default()
             },
-            "tags=a;debian;template",
+            "tags=a%3Bdebian%3Btemplate",
             None,
         ),
         (
@@ -323,7 +323,7 @@ async fn tags_are_refused_as_the_datacenter_says() {
                 user_allow_list: list(&["a"]),
                 ..TagAccess::default()
             },
-            "tags=a;debian",
+            "tags=a%3Bdebian",
             Some("template"),
         ),
         (
@@ -340,7 +340,7 @@ async fn tags_are_refused_as_the_datacenter_says() {
                 user_allow_list: list(&["a"]),
                 ..TagAccess::default()
             },
-            "tags=a;debian;template",
+            "tags=a%3Bdebian%3Btemplate",
             Some("a"),
         ),
     ] {
