@@ -281,65 +281,35 @@ async fn tags_are_refused_as_the_datacenter_says() {
     let refused =
         |tag: &str| format!("Permission check failed (/, Sys.Modify for modifying tag '{tag}')");
     let path = "/nodes/pve1/qemu/9000/config";
+    let registered = || TagAccess {
+        registered: list(&["debian"]),
+        ..TagAccess::default()
+    };
+    let users = |user_allow: UserTags, of_list: &[&str]| TagAccess {
+        user_allow,
+        user_allow_list: list(of_list),
+        ..TagAccess::default()
+    };
     // The template has debian and template.
     for (access, form, word) in [
         (TagAccess::default(), "tags=a", None),
+        (registered(), "tags=a", Some("debian")),
+        (registered(), "delete=tags", Some("debian")),
+        (registered(), "tags=debian%3Ba", None),
         (
-            TagAccess {
-                registered: list(&["debian"]),
-                ..TagAccess::default()
-            },
-            "tags=a",
-            Some("debian"),
-        ),
-        (
-            TagAccess {
-                registered: list(&["debian"]),
-                ..TagAccess::default()
-            },
-            "delete=tags",
-            Some("debian"),
-        ),
-        (
-            TagAccess {
-                registered: list(&["debian"]),
-                ..TagAccess::default()
-            },
-            "tags=debian%3Ba",
-            None,
-        ),
-        (
-            TagAccess {
-                user_allow: UserTags::List,
-                user_allow_list: list(&["a"]),
-                ..TagAccess::default()
-            },
+            users(UserTags::List, &["a"]),
             "tags=a%3Bdebian%3Btemplate",
             None,
         ),
         (
-            TagAccess {
-                user_allow: UserTags::List,
-                user_allow_list: list(&["a"]),
-                ..TagAccess::default()
-            },
+            users(UserTags::List, &["a"]),
             "tags=a%3Bdebian",
             Some("template"),
         ),
+        (users(UserTags::Existing, &[]), "tags=debian", None),
+        (users(UserTags::Existing, &[]), "tags=a", Some("a")),
         (
-            TagAccess {
-                user_allow: UserTags::Existing,
-                ..TagAccess::default()
-            },
-            "tags=debian",
-            None,
-        ),
-        (
-            TagAccess {
-                user_allow: UserTags::None,
-                user_allow_list: list(&["a"]),
-                ..TagAccess::default()
-            },
+            users(UserTags::None, &["a"]),
             "tags=a%3Bdebian%3Btemplate",
             Some("a"),
         ),
