@@ -321,7 +321,7 @@ fn parts(text: &str) -> Vec<&str> {
 }
 
 /// Tags one by one, as PVE separates them.
-pub(super) fn split_tags(text: &str) -> Vec<&str> {
+pub fn split_tags(text: &str) -> Vec<&str> {
     let tags = text.split([';', ',', ' ']);
     tags.filter(|tag| !tag.is_empty()).collect()
 }
@@ -335,7 +335,7 @@ fn tag_set(text: &str) -> Vec<String> {
 }
 
 /// The tags of a pool's machines, in lower case and sorted, ours among them.
-pub(super) fn tags(pool: &PoolSettings) -> Vec<String> {
+pub fn tags(pool: &PoolSettings) -> Vec<String> {
     let mut tags: Vec<String> = pool.tags.iter().map(|tag| tag.to_lowercase()).collect();
     tags.push(TAG.to_owned());
     tags.sort();

@@ -1,19 +1,21 @@
-//! The calls by which a person's command sets PVE up: roles, users, tokens, what a storage may hold. The daemon makes none
-//! of them, and the broker passes none of them on.
+//! The calls by which a person's command sets PVE up, and looks at what a token may do: roles, users, tokens, tags, what a storage
+//! may hold. The daemon makes none of them, and the broker passes none of them on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use secrecy::SecretString;
+use serde_json::Value;
 
 use super::calls::{pair, request};
 use super::client::Client;
 use super::encode::path;
-use super::perl::Fields;
+use super::perl::{self, Fields};
 use super::transport::{CallEffect, CallError, HttpMethod};
 use super::types::deadline;
 
 /// The names of these calls in errors.
-pub(super) const CALLS: [&str; 9] = [
+pub(super) const CALLS: [&str; 10] = [
+    "cluster_options",
     "create_pool",
     "create_role",
     "create_token",
@@ -33,7 +35,53 @@ fn list(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
+/// Which tags a caller may give VMs and take from them, of one without `Sys.Modify` on `/`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TagRules {
+    /// `user-allow` of `user-tag-access`: `free` where any tag may be used that is not registered.
+    pub user_allow: String,
+    /// `user-allow-list` of it.
+    pub user_allow_list: BTreeSet<String>,
+    /// `registered-tags`: tags for those with `Sys.Modify` on `/`.
+    pub registered: BTreeSet<String>,
+    /// The tags that the caller may use by name.
+    pub allowed: BTreeSet<String>,
+}
+
+impl TagRules {
+    /// Reads the data of `GET /cluster/options`, of a caller with `Sys.Audit` on `/`: others are told of `allowed-tags` alone.
+    fn read(data: &Value) -> TagRules {
+        let fields = Fields::of(data);
+        let users = fields.inner("user-tag-access");
+        TagRules {
+            user_allow: users.text("user-allow").unwrap_or_else(|| "free".into()),
+            user_allow_list: names(users.get("user-allow-list")),
+            registered: names(fields.get("registered-tags")),
+            allowed: names(fields.get("allowed-tags")),
+        }
+    }
+
+    /// Whether the caller may give a VM this tag, and take it away (pve-guest-common, `assert_tag_permissions`).
+    pub fn allows(&self, tag: &str) -> bool {
+        let named = self.user_allow == "free" || self.allowed.contains(tag);
+        named && !self.registered.contains(tag)
+    }
+}
+
+/// The texts of an array; none where it is not there.
+fn names(value: Option<&Value>) -> BTreeSet<String> {
+    let values = value.and_then(Value::as_array).into_iter().flatten();
+    values.filter_map(perl::text).collect()
+}
+
 impl Client {
+    /// `GET /cluster/options`: which tags the caller may use, if he has `Sys.Audit` on `/`.
+    pub async fn tag_rules(&self) -> Result<TagRules, CallError> {
+        let at = path(&["cluster", "options"]);
+        let asked = self.get("cluster_options", at, vec![], deadline::READ);
+        Ok(TagRules::read(&asked.await?))
+    }
+
     /// A change of which the answer says nothing.
     async fn change(
         &self,

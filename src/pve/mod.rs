@@ -10,6 +10,7 @@ mod bridges;
 pub mod building;
 mod calls;
 mod client;
+pub mod cpu_types;
 mod encode;
 mod firewall;
 mod isos;
@@ -31,6 +32,7 @@ mod types;
 mod upid;
 mod vm_config;
 
+pub use admin::TagRules;
 pub use bridges::{Bridge, BridgeKind};
 pub use calls::MAX_STDIN;
 pub use client::Client;

@@ -1,6 +1,6 @@
 //! What the calls take and give.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -145,6 +145,8 @@ pub struct NodeStatus {
     pub sockets: u32,
     /// CPU model.
     pub cpu_model: String,
+    /// The CPU's flags, as /proc/cpuinfo has them; none where they are not told.
+    pub cpu_flags: BTreeSet<String>,
     /// CPU in use, 0 to 1; the first reading of an API worker can be either end.
     pub cpu_used: f64,
     /// Load averages over 1, 5 and 15 minutes.
@@ -170,6 +172,12 @@ impl NodeStatus {
             cores: cpu.count("cores"),
             sockets: cpu.count("sockets"),
             cpu_model: cpu.text("model").unwrap_or_default(),
+            cpu_flags: cpu
+                .text("flags")
+                .unwrap_or_default()
+                .split_whitespace()
+                .map(str::to_owned)
+                .collect(),
             cpu_used: fields.number("cpu").unwrap_or(0.0),
             load: fields
                 .get("loadavg")

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use pve_autoscaler::sim::pve::{AclSpec, BridgeSpec, PveSpec, VNetSpec};
+use pve_autoscaler::sim::pve::{AclSpec, BridgeSpec, PveSpec, TagAccess, UserTags, VNetSpec};
 use serde_json::json;
 
 use super::doctor::doctor;
@@ -535,4 +535,61 @@ fn what_notifications_need_is_looked_at() {
     );
     let made = "its requests can be made (url_file, headers_file, ca_file)";
     all_said(&there, &[made]);
+}
+
+/// The datacenter keeps tags from those without `Sys.Modify` on `/`. It finds a doctor that looks only at the tags that machines get: a clone
+/// has its template's, and what it loses of them counts, too.
+#[test]
+fn tags_that_a_token_may_not_set_are_wrong() {
+    let of = |access: TagAccess, more: &str| {
+        let spec = PveSpec {
+            tag_access: access,
+            ..PveSpec::default()
+        };
+        let (simulators, config) = configured(&spec, "");
+        replace(&config, "max = 2\n", &format!("max = 2\n{more}"));
+        let found = of_probe(&config, "tags");
+        drop(simulators);
+        found
+    };
+    let list = |tags: &[&str]| tags.iter().map(|tag| (*tag).to_owned()).collect();
+    let registered = |tags: &[&str]| TagAccess {
+        registered: list(tags),
+        ..TagAccess::default()
+    };
+    all_said(
+        &of(TagAccess::default(), ""),
+        &[
+            "\"ok\" \"region default: the token scaler@pve!sim may set the tags debian, pve-autoscaler, template\"",
+        ],
+    );
+    all_said(
+        &of(registered(&["pve-autoscaler", "prod"]), ""),
+        &[
+            "\"wrong\" \"pool general: the token scaler@pve!sim may not set the tag pve-autoscaler, so that every machine of the pool fails after its clone\" | \"pvesh set /cluster/options --registered-tags 'prod'",
+        ],
+    );
+    // The template's own tags: machines lose them, unless the pool names them.
+    all_said(
+        &of(registered(&["template"]), ""),
+        &[
+            "may not set the tag template, so that",
+            "the VM of template debian has and the pool's tags lack",
+        ],
+    );
+    all_said(
+        &of(registered(&["template"]), "tags = [\"template\"]\n"),
+        &[
+            "\"ok\" \"region default: the token scaler@pve!sim may set the tags debian, pve-autoscaler\"",
+        ],
+    );
+    let some = TagAccess {
+        user_allow: UserTags::List,
+        user_allow_list: list(&["debian", "template"]),
+        ..TagAccess::default()
+    };
+    all_said(
+        &of(some, ""),
+        &["--user-tag-access 'user-allow=list,user-allow-list=debian;pve-autoscaler;template'"],
+    );
 }

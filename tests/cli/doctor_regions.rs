@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use pve_autoscaler::config;
-use pve_autoscaler::sim::pve::PveSpec;
+use pve_autoscaler::sim::pve::{AclSpec, PveSpec};
 use serde_json::{Value, json};
 
 use super::doctor::{doctor, examine};
@@ -277,4 +277,86 @@ fn every_endpoint_of_a_region_is_tried() {
     let words =
         "warning: proxmox.fingerprint: it is the certificate of one host, and endpoints names 3";
     assert!(said.contains(words), "{said}");
+}
+
+/// One host has an older CPU than the type of the machines asks for. It finds a doctor that looks at one host, or at the file's type alone:
+/// without one machines have the template's.
+#[test]
+fn a_cpu_type_that_a_host_cannot_run_is_told() {
+    let mut spec = PveSpec::default();
+    spec.hosts[1].cpu_flags = "sse2 ssse3 sse4_1 sse4_2 popcnt aes".to_owned();
+    let of = |spec: &PveSpec, more: &str| {
+        let simulators = Simulators::start(spec);
+        let config = simulators.config(&simulators.path("admin.conf"), TEMPLATE, "9100-9120");
+        let name = format!("vm_name = \"{TEMPLATE}\"\n");
+        replace(&config, &name, &format!("{name}{more}"));
+        of_probe(&config, "cpus")
+    };
+    let lacks = "pool general: CPU type x86-64-v3 of template debian asks for what the CPU of pve2 does not have (abm, avx, avx2, bmi1, bmi2, f16c, 3 more): PVE starts no machine there";
+    let found = of(&spec, "cpu_type = \"x86-64-v3\"\n");
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(
+        found[0].starts_with(&format!("\"warning\" \"{lacks}\" | \"cpu_type = ")),
+        "{found:#?}"
+    );
+    // Nothing is said of a type that asks for nothing, and the template of the simulator has none.
+    assert_eq!(of(&spec, ""), Vec::<String>::new());
+    assert_eq!(of(&spec, "cpu_type = \"host\"\n"), Vec::<String>::new());
+    let template = spec.machines.iter_mut();
+    for machine in template.filter(|machine| machine.template) {
+        let cpu = "x86-64-v3,flags=+aes".to_owned();
+        machine.config.insert("cpu".to_owned(), cpu);
+    }
+    let found = of(&spec, "");
+    assert!(found.len() == 1 && found[0].contains(lacks), "{found:#?}");
+    assert_eq!(
+        of(&spec, "cpu_type = \"x86-64-v2-AES\"\n"),
+        [
+            "\"ok\" \"pool general: pve1, pve2, pve3 have what CPU type x86-64-v2-AES asks for\" | null"
+        ]
+    );
+}
+
+/// A template that is built anew has another VMID, and a right on one VM says nothing of the next. It finds a doctor that looks at what is
+/// there alone.
+#[test]
+fn a_token_that_could_not_clone_the_next_template_is_told() {
+    let of = |on: &[&str], more: &str| {
+        let mut spec = PveSpec::default();
+        let acl = &mut spec.tokens[0].acl;
+        let all = acl[0].privileges.clone();
+        acl[0].privileges.retain(|one| one != "VM.Clone");
+        acl.extend(on.iter().map(|path| AclSpec {
+            path: (*path).to_owned(),
+            privileges: all.clone(),
+        }));
+        let simulators = Simulators::start(&spec);
+        let config = simulators.config(&simulators.path("admin.conf"), TEMPLATE, "9100-9120");
+        let build = format!(
+            "[template.debian.build]\nvmids = \"8000-8019\"\nvolume = \"local:import/debian.qcow2\"\nstorage = \"shared\"\nkubernetes = \"1.34\"\n{more}\n[web]\n"
+        );
+        replace(&config, "[web]\n", &build);
+        of_probe(&config, "token")
+    };
+    let found = of(&["/vms/9000"], "");
+    assert_eq!(found.len(), 2, "{found:#?}");
+    let warning = "\"warning\" \"template debian: the next one that is built will be VM 8000, of which the token scaler@pve!sim could not make machines: it lacks VM.Clone on /vms/8000\" | \"resource_pool in [template.debian.build], and a role with VM.Audit, VM.Clone on that pool";
+    assert!(found[0].starts_with(warning), "{found:#?}");
+    assert!(found[1].starts_with("\"ok\" "), "{found:#?}");
+    let found = of(&["/vms/9000", "/vms/8000"], "");
+    assert!(
+        found.len() == 1 && found[0].starts_with("\"ok\" "),
+        "{found:#?}"
+    );
+    // The pool's right is asked for where the build names one.
+    let pool = "resource_pool = \"k8s\"";
+    let found = of(&["/vms/9000"], pool);
+    let lacks = "lacks VM.Clone on /pool/k8s\"";
+    assert!(found.len() == 1 && found[0].contains(lacks), "{found:#?}");
+    let found = of(&["/vms/9000", "/pool/k8s"], pool);
+    assert!(
+        found.len() == 1 && found[0].contains("/pool/k8s"),
+        "{found:#?}"
+    );
+    assert!(found[0].starts_with("\"ok\" "), "{found:#?}");
 }

@@ -259,6 +259,24 @@ fn a_template_is_built_on_every_host_rebuilt_when_its_definition_changes_and_old
     assert_eq!(bench.listed().len(), 3, "{:?}", bench.listed());
 }
 
+/// A resource pool carries the right to clone what is built anew; old templates stay in it.
+#[test]
+fn a_built_template_has_its_resource_pool_and_tags() {
+    let bench = Bench::new();
+    let owned = "kubernetes = \"1.34\"\nresource_pool = \"k8s\"\ntags = [\"web\", \"debian\"]";
+    bench.define(owned, SUM);
+    for _ in 0..2 {
+        bench.good(&["build", "--host", "pve1", "--again"]);
+    }
+    let guests = bench.guests_in_list();
+    for vmid in [8000, 8001] {
+        let guest = &guests[&vmid];
+        assert_eq!(guest.pool.as_deref(), Some("k8s"), "{vmid}");
+        let tags: Vec<&str> = guest.tags.iter().map(|tag| &**tag).collect();
+        assert_eq!(tags, ["debian", "pve-autoscaler-template", "web"], "{vmid}");
+    }
+}
+
 #[test]
 fn a_failing_package_is_told_with_what_the_guest_said_and_leaves_nothing_unless_wanted() {
     let bench = Bench::new();

@@ -5,7 +5,7 @@ use super::{Case, CheckResult, CheckRule, ensure, refuse};
 use model::host_bounds::HostOverrides;
 use model::hosts::HostCounting;
 use model::policy::InstanceType;
-use model::region::{Busy, Machine, Region, Step};
+use model::region::{Busy, GuestKind, Machine, Region, Step};
 
 /// Memory and CPU of one host that its guests are promised, machines that this plan makes there included.
 #[derive(Debug, Default)]
@@ -123,7 +123,13 @@ fn taken(
             Some(least) if counting.balloon_minimum => least.min(vm.memory),
             _ => vm.memory,
         };
-        taken.promise(i128::from(memory.max(0)), i128::from(vm.cpus) * 1000);
+        // PVE shows a container without a limit with all CPUs of its host: that is a bound, and no promise.
+        let cpus = seen.hosts.get(host).map_or(0, |host| host.cpus);
+        let cores = match vm.kind {
+            GuestKind::Lxc if cpus > 0 && vm.cpus >= cpus => 0,
+            GuestKind::Lxc | GuestKind::Qemu => vm.cpus,
+        };
+        taken.promise(i128::from(memory.max(0)), i128::from(cores) * 1000);
     }
     for machine in case.snapshot.machines.values() {
         if *machine.region != *region || *machine.host != *host {

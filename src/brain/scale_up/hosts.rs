@@ -9,7 +9,7 @@ use model::host_choice::HostStanding;
 use model::hosts::{HostCounting, HostStrategy, LoadKind, share_permille};
 use model::policy::{InstanceType, PoolPolicy, RegionPolicy};
 use model::reasons::HostRefused;
-use model::region::{Host, HostLoad, Vm};
+use model::region::{GuestKind, Host, HostLoad, Vm};
 use model::time::Time;
 
 use crate::index::{HostIndex, IndexVec, PoolIndex};
@@ -49,15 +49,32 @@ pub(crate) fn keeps<'a>(
     Arc::new(pools.map(keep).collect())
 }
 
-/// What a guest is promised of its host: one that runs, and one that will with its host. A machine of ours that is off is
-/// counted where it stands in its life.
-pub(crate) fn promised(vm: &Vm, counting: &HostCounting, ours: bool) -> Option<MachineSize> {
+/// What a guest is promised of its host (`None` where that is not known): one that runs, and one that will with its host. A machine
+/// of ours that is off is counted where it stands in its life.
+pub(crate) fn promised(
+    vm: &Vm,
+    host: Option<&Host>,
+    counting: &HostCounting,
+    ours: bool,
+) -> Option<MachineSize> {
     let starts = counting.onboot && vm.onboot && !vm.template && !ours;
     let least = vm.memory_min.filter(|_| counting.balloon_minimum);
+    let cores = if host.is_some_and(|host| runs_on_all_cpus(vm, host)) {
+        0
+    } else {
+        i64::from(vm.cpus)
+    };
     (vm.running || starts).then(|| MachineSize {
-        cpu_milli: i64::from(vm.cpus).saturating_mul(1000),
+        cpu_milli: cores.saturating_mul(1000),
         memory: least.map_or(vm.memory, |least| least.min(vm.memory)).max(0),
     })
+}
+
+/// Whether a guest is a container that may run on every CPU of its host, as one without `cores` and `cpulimit` does: PVE shows as
+/// many CPUs of it as the host has (pve-container, `PVE::LXC::vmstatus`). Such a container has a weight beside the other guests
+/// (`cpuunits`), and no core is kept for it.
+fn runs_on_all_cpus(vm: &Vm, host: &Host) -> bool {
+    vm.kind == GuestKind::Lxc && host.cpus > 0 && vm.cpus >= host.cpus
 }
 
 /// What a host has, what of it is promised, and to how many machines.

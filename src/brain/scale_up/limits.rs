@@ -110,7 +110,8 @@ impl LimitTracker {
             let ours = machines.filter(|machine| asked && *machine.seen.region == **name);
             let ours: BTreeSet<u32> = ours.map(|machine| machine.seen.mark.vmid).collect();
             for (vmid, vm) in &region.vms {
-                let size = hosts::promised(vm, &counting, ours.contains(vmid));
+                let seen = region.hosts.get(&vm.host);
+                let size = hosts::promised(vm, seen, &counting, ours.contains(vmid));
                 if let Some((host, size)) = limits.host(name, &vm.host).zip(size) {
                     host.promise(size);
                 }

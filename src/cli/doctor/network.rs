@@ -77,9 +77,13 @@ fn hosts<'a>(seen: &'a RegionSeen, template: &str, settings: &'a Settings) -> Ve
 
 /// Resource pools that templates name. A token sees those that it may audit.
 async fn pools(client: &Client, name: &str, settings: &Settings, findings: &mut Findings) {
-    let wanted: Vec<_> = templates::of(name, settings)
-        .filter_map(|(template, of)| Some((template, of.resource_pool.as_deref()?)))
-        .collect();
+    let of_machines = templates::of(name, settings)
+        .filter_map(|(template, of)| Some((template, of.resource_pool.as_deref()?, true)));
+    let of_builds = templates::of(name, settings).filter_map(|(template, of)| {
+        let build = of.build.as_ref()?;
+        Some((template, build.resource_pool.as_deref()?, false))
+    });
+    let wanted: Vec<(&Arc<str>, &str, bool)> = of_machines.chain(of_builds).collect();
     if wanted.is_empty() {
         return;
     }
@@ -97,9 +101,9 @@ async fn pools(client: &Client, name: &str, settings: &Settings, findings: &mut 
     };
     let region = settings.regions.get(name);
     let all_seen = region.is_some_and(|region| region.channel == Channel::Local);
-    for (template, pool) in wanted {
+    for (template, pool, of_machines) in wanted {
         if found.contains(pool) {
-            let moves = all_seen || holds(client, pool, "Pool.Allocate").await;
+            let moves = all_seen || !of_machines || holds(client, pool, "Pool.Allocate").await;
             let but = if moves {
                 ""
             } else {

@@ -5,9 +5,10 @@ use super::kubernetes::ReachedCluster;
 use super::probe::Probe;
 use super::region::{ReachedRegion, SeenRegion};
 use super::{
-    Here, addresses, admission, broker, clocks, clones, cloud_init, collector, daemon, devices,
-    disks, endpoint, firewall, hosts, journal, kubernetes, lease, load, mail, network, new_vms,
-    provider, range, region, rights, skew, state, talos, templates, topology, user, wire,
+    Here, addresses, admission, broker, clocks, clones, cloud_init, collector, cpus, daemon,
+    devices, disks, endpoint, firewall, hosts, journal, kubernetes, lease, load, mail, network,
+    new_vms, provider, range, region, rights, skew, state, tags, talos, templates, topology, user,
+    wire,
 };
 
 /// A probe by its name and its function; `judge` where that asks nobody.
@@ -51,7 +52,7 @@ pub(super) const CLUSTER: [Probe<ReachedCluster>; 8] = [
 pub(super) const REGION: [Probe<ReachedRegion>; 1] = [probe!("broker", broker::look)];
 
 /// In a region that could be read.
-pub(super) const SEEN: [Probe<SeenRegion>; 17] = [
+pub(super) const SEEN: [Probe<SeenRegion>; 19] = [
     probe!("version", judge region::judge),
     probe!("clocks", clocks::look),
     probe!("hosts", judge hosts::look),
@@ -61,12 +62,14 @@ pub(super) const SEEN: [Probe<SeenRegion>; 17] = [
     probe!("clones", judge clones::look),
     probe!("range", range::look),
     probe!("token", rights::look),
+    probe!("tags", tags::look),
     probe!("network", network::look),
     probe!("firewall", firewall::look),
     probe!("addresses", addresses::look),
     probe!("wire", wire::look),
     probe!("devices", devices::look),
     probe!("topology", judge topology::look),
+    probe!("cpus", cpus::look),
     probe!("load", load::look),
     probe!("disks", disks::look),
 ];

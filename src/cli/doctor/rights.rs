@@ -34,13 +34,20 @@ const ON_MACHINES: [&str; 8] = [
 ];
 /// What is to be known of a bridge that the token does not see.
 const OF_A_VNET: &str = "; where a bridge is a VNet of PVE's SDN, the path is /sdn/zones/ZONE/VNET (pvesh get /cluster/sdn/vnets shows the zone)";
+/// VMIDs of built templates that a right is given on one by one; who has more gives it on a resource pool.
+const MAX_BUILDS: usize = 64;
+/// What is asked for on a template.
+const ON_TEMPLATE: [&str; 2] = ["VM.Audit", "VM.Clone"];
 /// PVE that has privileges of their own for the guest agent; before, `VM.Monitor` was it.
 const AGENT_PRIVILEGES: u32 = 9;
 
 /// Looks at what the token may do.
 pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
-    let SeenRegion { region, seen } = region;
-    let (client, name, settings) = (&region.client, &*region.name, &*region.here.settings);
+    let SeenRegion {
+        region: reached,
+        seen,
+    } = region;
+    let (client, name, settings) = (&reached.client, &*reached.name, &*reached.here.settings);
     let Some(Channel::Token { token_id, .. }) =
         settings.regions.get(name).map(|region| &region.channel)
     else {
@@ -71,22 +78,8 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
             missing.push(format!("{} on {path}", lacks.join(", ")));
         }
     }
-    match client.permissions(ALL_GUESTS).await {
-        Ok(held) if held.contains("VM.Audit") => {}
-        Ok(_) => findings
-            .warning(format!(
-                "region {name}: the token {token_id} lacks VM.Audit on {ALL_GUESTS}: guests that it may not see do not count, and their host may be promised more memory than it has"
-            ))
-            .mend(format!(
-                "pveum acl modify {ALL_GUESTS} --tokens '{token_id}' --roles PVEAuditor"
-            )),
-        Err(error) => {
-            findings
-                .warning(format!(
-                    "region {name}: what the token {token_id} may do on {ALL_GUESTS}: {}", error.words()))
-                .mend(mends::of_call(&error, None));
-        }
-    }
+    look_at_guests(client, (name, token_id), findings).await;
+    look_at_builds(region, token_id, findings).await;
     if missing.is_empty() {
         let paths: Vec<&str> = needed.keys().map(String::as_str).collect();
         findings.fine(format!(
@@ -103,6 +96,26 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
                 "give a role with them to the token (pveum acl modify PATH --tokens '{token_id}' --roles ROLE), and to its user too when privileges are separated{}",
                 if missing.iter().any(|one| one.contains(SDN_ZONES)) { OF_A_VNET } else { "" }
             ));
+    }
+}
+
+/// Warns of a token that does not see every guest.
+async fn look_at_guests(client: &Client, (name, token_id): (&str, &str), findings: &mut Findings) {
+    match client.permissions(ALL_GUESTS).await {
+        Ok(held) if held.contains("VM.Audit") => {}
+        Ok(_) => findings
+            .warning(format!(
+                "region {name}: the token {token_id} lacks VM.Audit on {ALL_GUESTS}: guests that it may not see do not count, and their host may be promised more memory than it has"
+            ))
+            .mend(format!(
+                "pveum acl modify {ALL_GUESTS} --tokens '{token_id}' --roles PVEAuditor"
+            )),
+        Err(error) => {
+            findings
+                .warning(format!(
+                    "region {name}: what the token {token_id} may do on {ALL_GUESTS}: {}", error.words()))
+                .mend(mends::of_call(&error, None));
+        }
     }
 }
 
@@ -172,8 +185,8 @@ pub(in crate::cli) fn needed(
             // PVE asks for it: the order concerns all guests of a host.
             add("/".to_owned(), &["Sys.Modify"]);
         }
-        for (vmid, _) in copies(seen, template) {
-            add(format!("/vms/{vmid}"), &["VM.Audit", "VM.Clone"]);
+        for path in of_template(seen, template) {
+            add(path, &ON_TEMPLATE);
         }
         if template.new_vm.is_some() {
             add(
@@ -215,6 +228,64 @@ pub(in crate::cli) fn needed(
         }
     }
     needed
+}
+
+/// Where the right to clone a template is asked for: on each copy that is there, and on the resource pool that is to have those to come.
+fn of_template(seen: &RegionSeen, template: &TemplateSettings) -> Vec<String> {
+    let copies = copies(seen, template).map(|(vmid, _)| format!("/vms/{vmid}"));
+    let build = template.build.as_ref();
+    let pool = build.and_then(|build| build.resource_pool.as_ref());
+    copies
+        .chain(pool.map(|pool| format!("/pool/{pool}")))
+        .collect()
+}
+
+/// The VMIDs that built templates of a region will have, where no resource pool carries the right to clone them.
+pub(in crate::cli) fn vmids_of_builds(name: &str, settings: &Settings) -> Vec<u32> {
+    let builds = templates::of(name, settings).filter_map(|(_, of)| of.build.as_ref());
+    let builds = builds.filter(|build| build.resource_pool.is_none());
+    let ranges = builds.filter_map(|build| build.vmids);
+    let vmids = ranges.flat_map(|range| range.first..=range.last);
+    vmids.take(MAX_BUILDS).collect()
+}
+
+/// Warns of builds whose next template the token could not clone: each has another VMID than the one before.
+async fn look_at_builds(region: &SeenRegion, token_id: &str, findings: &mut Findings) {
+    let SeenRegion { region, seen } = region;
+    let (name, settings) = (&*region.name, &*region.here.settings);
+    for (template, of) in templates::of(name, settings) {
+        let build = of.build.as_ref();
+        let range = build.filter(|build| build.resource_pool.is_none());
+        let Some(range) = range.and_then(|build| build.vmids) else {
+            continue;
+        };
+        let mut vmids = range.first..=range.last;
+        let Some(next) = vmids.find(|vmid| !seen.resources.guests.contains_key(vmid)) else {
+            continue;
+        };
+        // Why it cannot be read was said above.
+        let Ok(held) = region.client.permissions(&format!("/vms/{next}")).await else {
+            continue;
+        };
+        let lacks: Vec<&str> = ON_TEMPLATE
+            .into_iter()
+            .filter(|one| !held.contains(*one))
+            .collect();
+        if lacks.is_empty() {
+            continue;
+        }
+        findings
+            .warning(format!(
+                "template {template}: the next one that is built will be VM {next}, of which the token {token_id} could not make machines: it lacks {} on /vms/{next}",
+                lacks.join(", ")
+            ))
+            .mend(format!(
+                "resource_pool in [template.{template}.build], and a role with {} on that pool for the token; or the role on each of /vms/{} to /vms/{} (docs/operations.md#without-the-broker-rights-of-an-api-token)",
+                ON_TEMPLATE.join(", "),
+                range.first,
+                range.last
+            ));
+    }
 }
 
 /// The storages that a template's machines have disks on, or are made of.

@@ -22,8 +22,8 @@ pub(super) struct Grants {
     pub(super) roles: BTreeMap<String, BTreeSet<&'static str>>,
     /// Path and role.
     pub(super) on: Vec<(String, String)>,
-    /// The resource pool to make, where it is not there.
-    pub(super) pool: Option<String>,
+    /// The resource pools to make, which are not there, and what they are for.
+    pub(super) pools: BTreeMap<String, &'static str>,
     /// What of it PVE has already.
     pub(super) there: GrantsThere,
 }
@@ -55,6 +55,11 @@ pub(super) fn grants(id: &str, settings: &Settings, pve: &PveFound) -> Option<Gr
         let path = rights::path_of_bridge(&path);
         needed.entry(path).or_default().extend(privileges);
     }
+    // Each template that is built has another VMID.
+    for vmid in rights::vmids_of_builds(region, settings) {
+        let of_template = needed.entry(format!("/vms/{vmid}")).or_default();
+        of_template.extend(["VM.Audit", "VM.Clone"]);
+    }
     // Every guest's promises count for its host, and every address of theirs is taken.
     needed
         .entry("/vms".to_owned())
@@ -72,23 +77,29 @@ pub(super) fn grants(id: &str, settings: &Settings, pve: &PveFound) -> Option<Gr
         let isos = privileges.contains("Datastore.AllocateTemplate");
         let role = if isos {
             "NodeAutoscalerISOs"
+        } else if path.starts_with("/pool/") && !privileges.contains("VM.Allocate") {
+            // A pool of templates: they are cloned, and no machine is in it.
+            "NodeAutoscalerTemplate"
         } else {
             role(&path)
         };
         roles.entry(role.to_owned()).or_default().extend(privileges);
         on.push((path, role.to_owned()));
     }
-    let pools = settings
-        .templates
-        .values()
-        .filter_map(|template| template.resource_pool.clone());
-    let pool = pools.into_iter().find(|pool| !pve.pools.contains(pool));
+    let templates = settings.templates.values();
+    let of_builds = templates.clone().filter_map(|of| of.build.as_ref());
+    let of_builds = of_builds.filter_map(|build| build.resource_pool.clone());
+    let pools = of_builds.map(|pool| (pool, "templates of pve-autoscaler"));
+    let of_machines = templates.filter_map(|template| template.resource_pool.clone());
+    let of_machines = of_machines.map(|pool| (pool, "machines of pve-autoscaler"));
+    let mut pools: BTreeMap<String, &'static str> = pools.chain(of_machines).collect();
+    pools.retain(|pool, _| !pve.pools.contains(pool));
     Some(Grants {
         user: user.to_owned(),
         token: token.to_owned(),
         roles,
         on,
-        pool,
+        pools,
         there: GrantsThere::default(),
     })
 }
@@ -110,7 +121,7 @@ impl Grants {
     /// The commands for those who prefer to type; the secret is in what the last one prints.
     pub(super) fn typed(&self) -> String {
         let mut text = String::new();
-        if let Some(pool) = &self.pool {
+        for pool in self.pools.keys() {
             let _ = writeln!(text, "pvesh create /pools --poolid {pool}");
         }
         for (role, privileges) in &self.roles {
@@ -188,10 +199,8 @@ impl Grants {
             let named = || format!("cannot make {} for the token's secret", folder.display());
             std::fs::create_dir_all(folder).with_context(named)?;
         }
-        if let Some(pool) = &self.pool {
-            client
-                .create_pool(pool, "machines of pve-autoscaler")
-                .await?;
+        for (pool, comment) in &self.pools {
+            client.create_pool(pool, comment).await?;
             done.push(format!("resource pool {pool}"));
         }
         let roles = client.roles().await?;
@@ -232,5 +241,47 @@ impl Grants {
         ));
         done.extend(hint.map(|hint| format!("note: {hint}")));
         Ok(done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn granted(build: &str) -> Grants {
+        let text = format!(
+            "version = 1\n[proxmox]\nchannel = \"token\"\nendpoints = [\"https://pve.example:8006\"]\ntoken_id = \"scaler@pve!one\"\ntoken_secret_file = \"/etc/pve-autoscaler/token\"\nca_file = \"/etc/pve-autoscaler/ca.pem\"\nvmids = \"9000-9019\"\n[template.debian]\nresource_pool = \"kube\"\n[template.debian.build]\nvmids = \"8000-8001\"\nvolume = \"local:import/debian.qcow2\"\nstorage = \"tank\"\nkubernetes = \"1.34\"\n{build}\n[instance_type.s]\ncores = 2\nmemory = \"4GiB\"\n[pool.small]\ntemplate = \"debian\"\ninstance_types = [\"s\"]\nmax = 3\n"
+        );
+        let settings = crate::config::parse(&text, "test").expect("it is valid");
+        grants("scaler@pve!one", &settings, &PveFound::default()).expect("a token")
+    }
+
+    fn on<'a>(grants: &'a Grants, role: &str) -> Vec<&'a str> {
+        let on = grants.on.iter().filter(|(_, of)| of == role);
+        on.map(|(path, _)| path.as_str()).collect()
+    }
+
+    /// Nothing of templates is in the role for machines, or the token could change them.
+    #[test]
+    fn templates_to_be_built_may_be_cloned_and_nothing_else() {
+        let by_number = granted("");
+        assert_eq!(
+            on(&by_number, "NodeAutoscalerTemplate"),
+            ["/vms/8000", "/vms/8001"]
+        );
+        let by_pool = granted("resource_pool = \"templates\"");
+        assert_eq!(on(&by_pool, "NodeAutoscalerTemplate"), ["/pool/templates"]);
+        assert_eq!(on(&by_pool, "NodeAutoscalerMachines"), ["/pool/kube"]);
+        let held = |role: &str| by_pool.roles[role].iter().copied().collect::<Vec<_>>();
+        assert_eq!(
+            held("NodeAutoscalerTemplate"),
+            ["Pool.Audit", "VM.Audit", "VM.Clone"]
+        );
+        assert!(!held("NodeAutoscalerMachines").contains(&"VM.Clone"));
+        let typed = by_pool.typed();
+        for pool in ["kube", "templates"] {
+            let line = format!("pvesh create /pools --poolid {pool}\n");
+            assert!(typed.contains(&line), "{typed}");
+        }
     }
 }

@@ -53,7 +53,7 @@ pub(super) fn parameters(build: &Build, new: &TemplateVm<'_>) -> Vec<(String, St
         ("vmid", new.vmid.to_string()),
         ("name", new.name.to_owned()),
         ("description", new.description.to_owned()),
-        ("tags", TAG.to_owned()),
+        ("tags", tags(build)),
         ("ostype", "l26".to_owned()),
         ("cores", build.cores.to_string()),
         ("memory", (build.memory.0 >> 20).to_string()),
@@ -84,6 +84,9 @@ pub(super) fn parameters(build: &Build, new: &TemplateVm<'_>) -> Vec<(String, St
         parameters.push(("bios", "ovmf".to_owned()));
         parameters.push(("efidisk0", format!("{storage}:1,efitype=4m")));
     }
+    if let Some(pool) = &build.resource_pool {
+        parameters.push(("pool", pool.clone()));
+    }
     if build.tpm {
         parameters.push(("tpmstate0", format!("{storage}:1,version=v2.0")));
     }
@@ -91,6 +94,15 @@ pub(super) fn parameters(build: &Build, new: &TemplateVm<'_>) -> Vec<(String, St
         .into_iter()
         .map(|(key, value)| (key.to_owned(), value))
         .collect()
+}
+
+/// The tags of the VM, ours among them, as PVE sorts them.
+fn tags(build: &Build) -> String {
+    let mut tags = build.tags.clone();
+    tags.push(TAG.to_owned());
+    tags.sort();
+    tags.dedup();
+    tags.join(";")
 }
 
 /// One thing that is run in the guest.
@@ -205,6 +217,8 @@ fn ways(build: &Build) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::config::scalar::{Duration, VmidRange};
     use crate::controller::template_mark::definition as hash;
@@ -268,6 +282,33 @@ mod tests {
         assert_eq!(of("tpmstate0"), "fast:1,version=v2.0");
         assert_eq!(of("net0"), "virtio,bridge=vmbr0,tag=20");
         assert_eq!(of("cicustom"), "vendor=local:snippets/x.yaml");
+        assert_eq!((of("tags"), of("pool")), ("pve-autoscaler-template", ""));
+    }
+
+    #[test]
+    fn tags_and_a_resource_pool_come_with_the_vm() {
+        let new = TemplateVm {
+            vmid: 8000,
+            name: "t",
+            description: "d",
+            image: "local:import/x.qcow2",
+            snippet: "local:snippets/x.yaml",
+        };
+        let owned = Build {
+            resource_pool: Some("templates".to_owned()),
+            tags: ["web", "debian", "web", "pve-autoscaler-template"]
+                .map(str::to_owned)
+                .into(),
+            ..build()
+        };
+        let parameters = parameters(&owned, &new);
+        for (key, value) in [
+            ("pool", "templates"),
+            ("tags", "debian;pve-autoscaler-template;web"),
+        ] {
+            let found = parameters.iter().find(|(name, _)| name == key);
+            assert_eq!(found.map(|(_, value)| value.as_str()), Some(value));
+        }
     }
 
     #[test]
@@ -301,11 +342,28 @@ mod tests {
         }
     }
 
+    /// The page on templates made by hand installs what a build installs.
+    #[test]
+    fn the_page_for_hands_names_the_same_packages() {
+        let packages = |text: &'static str, begin: &str| -> BTreeSet<&'static str> {
+            let mut lines = text.lines().filter_map(|line| line.split_once(begin));
+            let (_, list) = lines.next().expect("the line with the packages");
+            let words = list.split_whitespace();
+            words.filter(|word| !word.starts_with('$')).collect()
+        };
+        let script = include_str!("scripts/prepare.sh");
+        let mut built = packages(script, "$apt install --no-install-recommends ");
+        built.insert("containerd");
+        let page = include_str!("../../../docs/template.md");
+        let by_hand = packages(page, "apt update && apt install -y ");
+        assert_eq!(by_hand, built);
+    }
+
     #[test]
     fn what_nobody_wrote_changes_no_hash() {
         // Templates that were built before these keys are not built anew.
         let text = serde_json::to_string(&build().contents()).expect("JSON");
-        for key in ["method", "repository", "proxy"] {
+        for key in ["method", "repository", "proxy", "resource_pool", "tags"] {
             assert!(!text.contains(key), "{key}: {text}");
         }
     }

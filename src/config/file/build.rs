@@ -142,6 +142,13 @@ pub struct Build {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4094))]
     pub vlan: Option<u16>,
+    /// The PVE resource pool that the template's VM is put into: one on which an API token may clone. With an API token it is not that of the
+    /// machines: the token may change and destroy what is in that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource_pool: Option<String>,
+    /// PVE tags of the template's VM, beside `pve-autoscaler-template`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
     /// The screen: `serial0` for the serial console, or `std`, `virtio` …
     pub vga: String,
     /// Cloud-init's `ipconfig0` while it is built: it must reach the package mirrors.
@@ -197,6 +204,8 @@ impl Default for Build {
             cpu_type: "x86-64-v2-AES".to_owned(),
             bridge: "vmbr0".to_owned(),
             vlan: None,
+            resource_pool: None,
+            tags: Vec::new(),
             vga: "serial0".to_owned(),
             ipconfig: "ip=dhcp".to_owned(),
             nameserver: None,

@@ -23,6 +23,8 @@ const CHECKSUMS: [(&str, usize); 6] = [
 ];
 /// The least timeout of a build: with less no step of it ends well.
 const MIN_TIMEOUT: Span = Span::minutes(1);
+/// What a tag is expected to be.
+const TAG: &str = "a tag: lower-case letters, digits, '_', '-', '+' and '.'";
 /// Cloud images do not boot, or dnf is killed, with less.
 const MIN_MEMORY: i64 = 1 << 30;
 
@@ -61,6 +63,13 @@ pub(super) fn check(
     ] {
         problems.text(&path.at(key), Some(value), holds, expected);
     }
+    problems.text(
+        &path.at("resource_pool"),
+        build.resource_pool.as_deref(),
+        syntax::pve_pool,
+        "a resource pool's name",
+    );
+    each(&build.tags, &path.at("tags"), syntax::tag, TAG, problems);
     check_numbers(build, path, problems);
     check_kubernetes(build, path, problems);
     check_ways(build, path, problems);

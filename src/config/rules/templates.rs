@@ -11,7 +11,7 @@ use super::{Problems, builds, cloud_init, creations, each, hardware, ipconfig, n
 use crate::config::file::{self, CloneKind, ConfigFile};
 use crate::config::new_vm;
 use crate::config::place::KeyPath;
-use crate::config::settings::{NetCardSettings, TemplateSettings};
+use crate::config::settings::{Channel, NetCardSettings, TemplateSettings};
 use crate::config::syntax;
 use crate::model::network::fixed_addresses;
 
@@ -88,6 +88,26 @@ pub(super) fn templates(
     templates
 }
 
+/// Of a template that is built: how its VM is found, and whose resource pool it is in.
+fn check_built(
+    template: &file::Template,
+    build: &file::Build,
+    path: &KeyPath,
+    region: Option<&ResolvedRegion>,
+    problems: &mut Problems,
+) {
+    let path = path.at("build");
+    let by_name = template.vmid.is_none() && template.tags.is_empty();
+    problems.unless(by_name, &path, || {
+        "a template that is built is found by its name; expected neither vmid nor tags beside it".to_owned()
+    });
+    let by_token = region.is_some_and(|region| region.settings.channel != Channel::Local);
+    let shared = build.resource_pool.is_some() && build.resource_pool == template.resource_pool;
+    problems.unless(!(by_token && shared), &path.at("resource_pool"), || {
+        "is the pool of the template's machines: the API token may change and destroy what is in it; expected one for templates alone".to_owned()
+    });
+}
+
 fn check_template(
     template: &file::Template,
     path: &KeyPath,
@@ -97,10 +117,7 @@ fn check_template(
     check_source(template, path, region, problems);
     if let Some(build) = &template.build {
         builds::check(build, &path.at("build"), region, problems);
-        let by_name = template.vmid.is_none() && template.tags.is_empty();
-        problems.unless(by_name, &path.at("build"), || {
-            "a template that is built is found by its name; expected neither vmid nor tags beside it".to_owned()
-        });
+        check_built(template, build, path, region, problems);
     }
     problems.unless(
         template.storage.is_none() || template.clone == CloneKind::Full,

@@ -74,10 +74,41 @@ fn what_a_build_cannot_mean_is_an_error() {
             ),
             "template.debian.build.image_repository = \"registry.example\": is for method = \"kubeadm\"",
         ),
+        (
+            built("kubernetes = \"1.34\"\ntags = [\"Web\"]", "kubeadm"),
+            "template.debian.build.tags.0 = \"Web\": expected a tag",
+        ),
+        (
+            built("kubernetes = \"1.34\"\nresource_pool = \"a b\"", "kubeadm"),
+            "template.debian.build.resource_pool = \"a b\": expected a resource pool's name",
+        ),
     ] {
         let found = messages(&text);
         assert!(found.contains(said), "{said}\n{found}\n{text}");
     }
+}
+
+/// A token has its rights on the pool of the machines: a template in there it could change and destroy.
+#[test]
+fn a_built_template_is_not_in_the_pool_of_machines_on_a_token() {
+    let pools = built("kubernetes = \"1.34\"\nresource_pool = \"kube\"", "kubeadm").replace(
+        "[template.debian.build]",
+        "resource_pool = \"kube\"\n[template.debian.build]",
+    );
+    let words =
+        "template.debian.build.resource_pool = \"kube\": is the pool of the template's machines";
+    assert_eq!(messages(&pools), "", "through the broker");
+    let token = "channel = \"token\"\nendpoints = [\"https://west.example:8006\"]\ntoken_id = \"scaler@pve!sim\"\ntoken_secret_file = \"/etc/pve-autoscaler/west.token\"\nca_file = \"/etc/pve-autoscaler/west.pem\"\nvmids";
+    let by_token = pools.replacen("vmids", token, 1);
+    assert_ne!(by_token, pools);
+    let found = messages(&by_token);
+    assert!(found.contains(words), "{found}");
+    let apart = by_token.replace(
+        "\nresource_pool = \"kube\"\n\n",
+        "\nresource_pool = \"templates\"\n\n",
+    );
+    assert_ne!(apart, by_token);
+    assert_eq!(messages(&apart), "");
 }
 
 #[test]

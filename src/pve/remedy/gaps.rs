@@ -133,6 +133,7 @@ pub(super) fn is_name(gap: &str, value: &str) -> bool {
         "storage" | "group" | "mapping" | "cputype" | "option" | "disk" | "content" => {
             fine(64, "_-.")
         }
+        "tag" => fine(64, "_-+."),
         "resource_pool" => fine(128, "_-./"),
         "device" => fine(16, ":."),
         "path" => value.starts_with('/') && fine(128, "_-./"),
@@ -158,6 +159,7 @@ fn general(gap: &str) -> &'static str {
         "storage" => "the storage",
         "group" => "the group",
         "mapping" => "the mapping",
+        "tag" => "of that name",
         "cputype" => "the CPU type",
         "option" => "the setting",
         "disk" => "the disk",

@@ -53,6 +53,7 @@ const VMIDS: &str = "give the region `vmids` that nobody else uses: another VM h
 const CONTENT: &str = "add {content} to the content of {storage} (Datacenter, Storage), or name another storage in {template_table}";
 const FIRMWARE: &str =
     "reinstall the firmware on {host}: `apt install --reinstall pve-edk2-firmware-ovmf`";
+const PAGES: &str = "set more huge pages aside on {host} when it boots (`hugepages=` on the kernel's command line; memory that is in use is too scattered later), say in `numa_memory` of its topology how much that is, so that no more machines are planned there, or take `hugepages` from {pool_table}";
 const HUGE: &str = "take `hugepages` from {pool_table} and from the template's VM, or leave {host} out (`exclude_hosts`)";
 const OLD: &str =
     "update {host}, or let `qm config` of the template have a `machine` without a version";
@@ -112,6 +113,11 @@ pub(super) const RULES: &[Rule] = &[
     say(
         "Permission check failed (pool '{resource_pool}' does not exist)",
         "make the resource pool (`pvesh create /pools --poolid {resource_pool}`), or correct `resource_pool` in {template_table}",
+    ),
+    // pve-guest-common src/PVE/GuestHelpers.pm, `assert_tag_permissions`.
+    say(
+        "Permission check failed (/, Sys.Modify for modifying tag '{tag}')",
+        "the datacenter's options keep the tag {tag} from the API token (`registered-tags`, `user-tag-access`; `pve-autoscaler doctor` says what to type): let all use it, or take it from `tags` in {pool_table}; a tag of the template's VM that the pool does not name is taken from its machines, and counts as well",
     ),
     say(
         "Permission check failed ({path}, {privileges})",
@@ -217,7 +223,7 @@ pub(super) const RULES: &[Rule] = &[
     // QEMU, with `enforce`.
     log(
         "Host doesn't support requested features",
-        "set `cpu_type` in {template_table} to one that the CPU of every host has, or leave {host} out (`exclude_hosts`)",
+        "set `cpu_type` in {template_table} to one that the CPU of every host has (`pve-autoscaler doctor` names one), or leave {host} out (`exclude_hosts`)",
     ),
     // qemu-server src/PVE/QemuServer/Memory.pm.
     say(
@@ -238,10 +244,9 @@ pub(super) const RULES: &[Rule] = &[
     ),
     say("you need to define a policy for hostnode", NUMA),
     say("numa hostnodes need to be defined to use hugepages", NUMA),
-    say(
-        "hugepage allocation failed",
-        "set huge pages aside on {host} when it boots (`hugepages=` on the kernel's command line; memory that is in use is too scattered later), or take `hugepages` from {pool_table}",
-    ),
+    say("hugepage allocation failed", PAGES),
+    // QEMU, when the pages are gone that PVE found.
+    log("unable to map backing store for guest RAM", PAGES),
     say("your system doesn't support hugepages", HUGE),
     say("host only supports 1024 GB hugepages", HUGE),
     say(

@@ -278,6 +278,10 @@ fn advice_names_what_is_concerned() {
             "give the API token a role with SDN.Use on /sdn/zones/localnetwork/vmbr1",
         ),
         (
+            "Permission check failed (/, Sys.Modify for modifying tag 'k8s')",
+            "keep the tag k8s from the API token",
+        ),
+        (
             "MAX 4 vcpus allowed per VM on this node",
             "at most 4 `cores`",
         ),

@@ -25,6 +25,7 @@ impl Pve {
             CallHandler::LoginForm => Ok(Value::Null),
             CallHandler::ClusterStatus => Ok(world.status(&asked.node)),
             CallHandler::ClusterResources => Ok(world.resources(asked, now)),
+            CallHandler::ClusterOptions => Ok(world.cluster_options(&asked.caller)),
             CallHandler::NextId => world.next_id(asked),
             CallHandler::HaList => Ok(world.ha_list()),
             CallHandler::HaAdd => world.ha_add(asked),
@@ -153,6 +154,9 @@ impl PveWorld {
         });
         if let Some(shown) = self.shown(vm, now) {
             fill(&mut row, shown, now);
+            if let Some(cpus) = self.cpus_without_cores(vm) {
+                row["maxcpu"] = cpus;
+            }
         }
         for key in ["tags", "lock"] {
             if let Some(text) = vm.config.get(key) {
@@ -173,6 +177,18 @@ impl PveWorld {
             row["hastate"] = json!(state);
         }
         row
+    }
+
+    /// What PVE shows as the CPUs of a container without `cores`: its `cpulimit`, which may be a part of one, else all CPUs of its
+    /// host (pve-container, `PVE::LXC::vmstatus`). `None` for other guests.
+    fn cpus_without_cores(&self, vm: &SimVm) -> Option<Value> {
+        if !vm.container || vm.number("cores", 0) > 0 {
+            return None;
+        }
+        let host = self.hosts.get(&vm.host)?;
+        let limit = serde_json::from_str::<Value>(vm.text("cpulimit")).ok();
+        let limit = limit.filter(|limit| limit.as_f64().is_some_and(|limit| limit > 0.0));
+        Some(limit.unwrap_or_else(|| json!(host.spec.cpus)))
     }
 
     fn node_row(&self, caller: &Caller, host: &SimHost, now: Time, resource: bool) -> Value {
@@ -230,7 +246,7 @@ impl PveWorld {
             "cpu": f64::from(host.cpu_permille) / 1000.0, "idle": 0, "wait": 0.001,
             "cpuinfo": {
                 "cpus": host.spec.cpus, "cores": host.spec.cpus.div_ceil(2), "sockets": 1,
-                "model": "Simulated CPU", "mhz": "3000.000", "flags": "fpu vme sse2", "hvm": "1", "user_hz": 100,
+                "model": "Simulated CPU", "mhz": "3000.000", "flags": host.spec.cpu_flags, "hvm": "1", "user_hz": 100,
             },
             "memory": { "total": host.spec.memory, "used": used, "free": free, "available": free },
             "swap": { "total": 0, "used": 0, "free": 0 },

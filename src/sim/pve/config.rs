@@ -87,6 +87,10 @@ impl Edit {
         }
         edit.check_keys()?;
         pve.check_rights(asked, edit.set.keys().chain(&edit.delete))?;
+        // Of a VM to be made its task looks at them.
+        if !creating && edit.set.keys().chain(&edit.delete).any(|key| key == "tags") {
+            pve.world(|world, _| world.check_tags(asked))?;
+        }
         Ok(edit)
     }
 

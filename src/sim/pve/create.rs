@@ -92,6 +92,8 @@ impl PveWorld {
     fn create(&mut self, asked: &CheckedCall, edit: &Edit, by: &str, now: Time) -> WorkerEnd {
         self.check_quorum()?;
         let (vmid, root) = (asked.vmid, asked.caller.is_root());
+        self.check_tags(asked)
+            .map_err(|fault| format!("unable to create VM {vmid} - {}", fault.message))?;
         let mut vm = SimVm::new(vmid, &asked.node);
         for (key, value) in &edit.set {
             match self.prepare(&vm, key, value, root, now) {

@@ -15,6 +15,7 @@ mod calls_of_admins;
 mod clone;
 mod cluster;
 mod config;
+mod cpu;
 mod create;
 mod disks;
 mod facts;
@@ -36,6 +37,7 @@ mod serve;
 
 mod spec;
 mod table;
+mod tags;
 mod tasks;
 mod values;
 mod wire;
@@ -78,6 +80,7 @@ pub use self::spec::{
     AclSpec, GIB, HostSpec, LOCAL_TEMPLATE, MachineSpec, PveSpec, PveUserSpec, StorageSpec,
     TEMPLATE, Timings, TokenSpec,
 };
+pub use self::tags::{TagAccess, UserTags};
 
 /// How long after a host's loss the first ones who connect wait in vain, as its address is still known.
 const ADDRESS_KNOWN: Span = Span::seconds(60);

@@ -1,11 +1,15 @@
 //! CPUs, NUMA nodes and huge pages that VMs keep of their host, as PVE asks for them at the start (qemu-server,
 //! `QemuServer/Memory.pm`). Words of errors as there.
 
+use std::collections::BTreeMap;
+
 use super::power::EXITED;
 use super::properties;
 use super::spec::HostSpec;
 use super::world::SimVm;
 
+/// What PVE says where it does not get a VM's huge pages together: Perl adds where it was said, as to all words without a line's end.
+const NO_PAGES: &str = "start failed: hugepage allocation failed at /usr/share/perl5/PVE/QemuServer/Memory.pm line 731.";
 /// MiB of a page of `any`, where the memory is no whole GiB.
 const SMALL: u64 = 2;
 
@@ -49,6 +53,56 @@ pub(super) fn check(vm: &SimVm, host: &HostSpec) -> Result<(), String> {
         return Err(EXITED.to_owned());
     }
     Ok(())
+}
+
+/// Whether a host has the huge pages of a VM beside those of the VMs that run (`hugepages_allocate`).
+pub(super) fn check_free<'v>(
+    vm: &SimVm,
+    host: &HostSpec,
+    running: impl Iterator<Item = &'v SimVm>,
+) -> Result<(), String> {
+    let mut taken = pages(vm);
+    if taken.is_empty() {
+        return Ok(());
+    }
+    for other in running {
+        for (node, mib) in pages(other) {
+            *taken.entry(node).or_default() += mib;
+        }
+    }
+    let of_node = (host.memory >> 20) / u64::from(host.numa_nodes.max(1));
+    let most = host.huge_pages.unwrap_or(of_node);
+    let wanted = pages(vm);
+    let mut wanted = wanted.keys();
+    if wanted.any(|node| *node >= host.numa_nodes || taken.get(node) > Some(&most)) {
+        return Err(NO_PAGES.to_owned());
+    }
+    Ok(())
+}
+
+/// MiB of a VM's huge pages by the host's NUMA nodes: those that `numaN` names, else one for each socket (`hugepages_topology`).
+fn pages(vm: &SimVm) -> BTreeMap<u32, u64> {
+    let mut pages: BTreeMap<u32, u64> = BTreeMap::new();
+    if vm.text("hugepages").is_empty() {
+        return pages;
+    }
+    for at in 0..8 {
+        let properties = properties(vm.text(&format!("numa{at}")), "cpus");
+        let node = properties.get("hostnodes");
+        let node = node.and_then(|text| numbers(text).next());
+        let memory = properties.get("memory");
+        let memory = memory.and_then(|text| text.parse::<u64>().ok());
+        if let (Some(node), Some(memory)) = (node, memory) {
+            *pages.entry(node).or_default() += memory;
+        }
+    }
+    if pages.is_empty() {
+        let sockets = vm.number("sockets", 1).max(1);
+        for node in 0..u32::try_from(sockets).unwrap_or(1) {
+            pages.insert(node, vm.memory_mib() / sockets);
+        }
+    }
+    pages
 }
 
 /// Memory is whole pages.

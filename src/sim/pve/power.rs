@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::bridges::UNPLUGGED;
 use super::config::only_root;
+use super::cpu;
 use super::disks::Drive;
 use super::locks::VM_LOCK;
 use super::numa;
@@ -109,6 +110,17 @@ impl Pve {
                 {
                     worker.log(why);
                     worker.log("kvm: -netdev type=tap: network script /usr/libexec/qemu-server/pve-bridge failed with status 6400");
+                    return Err(EXITED.to_owned());
+                }
+                if let Err(why) = &outcome
+                    && let Some(features) = why.strip_prefix(cpu::LACKING)
+                {
+                    for feature in features.lines() {
+                        worker.log(format!(
+                            "kvm: warning: host doesn't support requested feature: {feature}"
+                        ));
+                    }
+                    worker.log(cpu::UNSUPPORTED);
                     return Err(EXITED.to_owned());
                 }
                 if outcome.as_ref().is_err_and(|words| words == EXITED) {
@@ -434,12 +446,11 @@ impl PveWorld {
         self.choose_devices(node, &vm)?;
         numa::check(&vm, &host.spec)?;
         self.check_snippets(&vm)?;
-        let taken: u64 = self
-            .vms
-            .values()
-            .filter(|other| other.host == node && other.run.is_on())
-            .map(SimVm::memory_mib)
-            .sum();
+        let others = self.vms.values();
+        let running = others.filter(|other| other.host == node && other.run.is_on());
+        numa::check_free(&vm, &host.spec, running.clone())?;
+        cpu::check(&vm, &host.spec)?;
+        let taken: u64 = running.map(SimVm::memory_mib).sum();
         // PVE does not look at overcommitment: QEMU gets no memory and exits.
         if (taken + vm.memory_mib()) << 20 > host.spec.memory {
             return Err(EXITED.to_owned());

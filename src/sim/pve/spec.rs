@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bridges::{BridgeSpecs, VNetSpec};
 use super::kinds::StorageKind;
+use super::tags::TagAccess;
 
 /// One gibibyte in bytes.
 pub const GIB: u64 = 1 << 30;
@@ -45,6 +46,8 @@ pub struct PveSpec {
     /// `enable` of the datacenter's firewall: 0 is off, 1 is on, a point in time in Unix seconds is on for a minute. PVE is installed without
     /// it, which is off.
     pub datacenter_firewall: Option<i64>,
+    /// Which tags who may give VMs.
+    pub tag_access: TagAccess,
     /// Users who log in with a password. `root@pam` may do everything.
     pub users: Vec<PveUserSpec>,
     /// API tokens.
@@ -83,10 +86,24 @@ pub struct HostSpec {
     /// Its NUMA nodes.
     #[serde(default = "one")]
     pub numa_nodes: u32,
+    /// The flags of its CPUs, as /proc/cpuinfo has them.
+    #[serde(default = "cpu_flags")]
+    pub cpu_flags: String,
+    /// MiB that its kernel can make huge pages of on each NUMA node, those that it set aside at boot among them; absent: all of the
+    /// node's memory.
+    #[serde(default)]
+    pub huge_pages: Option<u64>,
 }
 
 fn one() -> u32 {
     1
+}
+
+/// What runs `x86-64-v3` and `EPYC-Milan`, and not `x86-64-v4`.
+fn cpu_flags() -> String {
+    "fpu vme nx pdpe1gb lm pni pclmulqdq ssse3 fma pcid sse4_1 sse4_2 movbe popcnt aes xsave avx f16c rdrand svm abm sse4a fsgsbase \
+     bmi1 avx2 smep bmi2 erms invpcid rdseed adx smap clwb sha_ni pku sse2"
+        .to_owned()
 }
 
 fn bridges() -> Vec<String> {
@@ -306,6 +323,8 @@ fn host(number: u8) -> HostSpec {
         bridge_specs: BridgeSpecs::new(),
         clock_ahead: 0,
         numa_nodes: one(),
+        cpu_flags: cpu_flags(),
+        huge_pages: None,
     }
 }
 
@@ -460,6 +479,7 @@ impl Default for PveSpec {
             security_groups: Vec::new(),
             firewall_on: Vec::new(),
             datacenter_firewall: None,
+            tag_access: TagAccess::default(),
             users: vec![PveUserSpec {
                 name: "root@pam".to_owned(),
                 password: "simulated".to_owned(),

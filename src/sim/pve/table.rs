@@ -1,7 +1,7 @@
 //! What a call is: path, method, parameters, rights; and how a request finds its call.
 
 use super::schema::ParamSchema;
-use super::{calls, calls_of_admins, firewall};
+use super::{calls, calls_of_admins, firewall, tags};
 
 /// What a call does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,6 +22,7 @@ pub(super) enum CallHandler {
     StorageChange,
     ClusterStatus,
     ClusterResources,
+    ClusterOptions,
     NextId,
     ClusterTasks,
     HaList,
@@ -146,7 +147,7 @@ pub(super) const fn call(
 /// Every call that the fake knows.
 pub(super) fn all() -> impl Iterator<Item = &'static ApiMethod> {
     let usual = calls::CALLS.iter().chain(calls_of_admins::CALLS);
-    usual.chain(firewall::CALLS)
+    usual.chain(firewall::CALLS).chain(tags::CALLS)
 }
 
 /// The call that a method and a path name, with the path's parameters decoded.

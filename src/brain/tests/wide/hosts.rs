@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::HOSTS;
 use crate::tests::lab::{GI, Lab, START};
 use model::hosts::{HostCounting, HostRules, HostStrategy, StorageFloor};
-use model::region::{Storage, TemplateDisk, Vm};
+use model::region::{GuestKind, Storage, TemplateDisk, Vm};
 
 /// One host.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +65,7 @@ pub(in crate::tests) struct GuestRecipe {
     host: usize,
     running: bool,
     onboot: bool,
+    container: bool,
     cpus: u32,
     gib: i64,
     least: Option<i64>,
@@ -72,15 +73,15 @@ pub(in crate::tests) struct GuestRecipe {
 
 fn guest() -> impl Strategy<Value = GuestRecipe> {
     let size = (0..16u32, 0..32i64, of(0..16i64));
-    (0..3usize, any::<bool>(), any::<bool>(), size).prop_map(|(host, running, onboot, size)| {
-        GuestRecipe {
-            host,
-            running,
-            onboot,
-            cpus: size.0,
-            gib: size.1,
-            least: size.2,
-        }
+    let kind = (any::<bool>(), any::<bool>(), any::<bool>());
+    (0..3usize, kind, size).prop_map(|(host, (running, onboot, container), size)| GuestRecipe {
+        host,
+        running,
+        onboot,
+        container,
+        cpus: size.0,
+        gib: size.1,
+        least: size.2,
     })
 }
 
@@ -198,6 +199,11 @@ pub(super) fn apply(lab: &mut Lab, recipe: &HostsRecipe) {
     for (n, guest) in recipe.guests.iter().enumerate() {
         let vm = Vm {
             host: HOSTS[guest.host].into(),
+            kind: if guest.container {
+                GuestKind::Lxc
+            } else {
+                GuestKind::Qemu
+            },
             running: guest.running,
             onboot: guest.onboot,
             cpus: guest.cpus,

@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::super::{AclSpec, PveSpec, TEMPLATE, TokenSpec};
+use super::super::{AclSpec, PveSpec, TEMPLATE, TagAccess, TokenSpec, UserTags};
 use super::wire::{CONFIG, TOKEN};
 use super::{Bench, send};
 
@@ -265,4 +265,82 @@ async fn a_pools_token_sees_its_pool_and_nothing_else() {
             .status,
         403
     );
+}
+
+/// Tags for those with `Sys.Modify` on `/` alone, and a list for all others: what is set and what is taken away counts, and what stays does not.
+#[tokio::test(start_paused = true)]
+async fn tags_are_refused_as_the_datacenter_says() {
+    let list = |tags: &[&str]| tags.iter().map(|tag| (*tag).to_owned()).collect();
+    let with = |access: TagAccess| {
+        let bench = Bench::with(PveSpec {
+            tag_access: access,
+            ..PveSpec::default()
+        });
+        bench.pve.router()
+    };
+    let refused =
+        |tag: &str| format!("Permission check failed (/, Sys.Modify for modifying tag '{tag}')");
+    let path = "/nodes/pve1/qemu/9000/config";
+    let registered = || TagAccess {
+        registered: list(&["debian"]),
+        ..TagAccess::default()
+    };
+    let users = |user_allow: UserTags, of_list: &[&str]| TagAccess {
+        user_allow,
+        user_allow_list: list(of_list),
+        ..TagAccess::default()
+    };
+    // The template has debian and template.
+    for (access, form, word) in [
+        (TagAccess::default(), "tags=a", None),
+        (registered(), "tags=a", Some("debian")),
+        (registered(), "delete=tags", Some("debian")),
+        (registered(), "tags=debian%3Ba", None),
+        (
+            users(UserTags::List, &["a"]),
+            "tags=a%3Bdebian%3Btemplate",
+            None,
+        ),
+        (
+            users(UserTags::List, &["a"]),
+            "tags=a%3Bdebian",
+            Some("template"),
+        ),
+        (users(UserTags::Existing, &[]), "tags=debian", None),
+        (users(UserTags::Existing, &[]), "tags=a", Some("a")),
+        (
+            users(UserTags::None, &["a"]),
+            "tags=a%3Bdebian%3Btemplate",
+            Some("a"),
+        ),
+    ] {
+        let answer = send(&with(access), Method::PUT, path, form, &[TOKEN]).await;
+        match word {
+            Some(tag) => answer.refused(403, &refused(tag)),
+            None => assert_eq!(answer.status, 200, "{form}: {answer:?}"),
+        }
+    }
+    let some = TagAccess {
+        registered: list(&["debian"]),
+        user_allow: UserTags::Existing,
+        user_allow_list: list(&["a"]),
+    };
+    let told = send(
+        &with(some.clone()),
+        Method::GET,
+        "/cluster/options",
+        "",
+        &[TOKEN],
+    )
+    .await;
+    assert_eq!(told.data()["allowed-tags"], json!(["a", "template"]));
+    assert_eq!(told.data()["registered-tags"], json!(["debian"]));
+    let users = json!({ "user-allow": "existing", "user-allow-list": ["a"] });
+    assert_eq!(told.data()["user-tag-access"], users);
+    // Root in person has `Sys.Modify` everywhere.
+    let bench = Bench::with(PveSpec {
+        tag_access: some,
+        ..PveSpec::default()
+    });
+    assert_eq!(bench.call(Method::PUT, path, "tags=b").await.status, 200);
 }

@@ -63,6 +63,30 @@ async fn machines_come_and_their_power_comes_and_goes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_container_without_cores_is_shown_with_its_limit_or_all_cpus_of_its_host() {
+    let bench = Bench::new();
+    let cpus = PveSpec::default().hosts[0].cpus;
+    let machines = PveSpec::default().machines;
+    let dns = machines.iter().find(|machine| machine.container);
+    for (vmid, limits, shown) in [
+        (150, vec![("cores", "2"), ("cpulimit", "1")], json!(2)),
+        (151, vec![("cpulimit", "0.5")], json!(0.5)),
+        (152, vec![("cpulimit", "0")], json!(cpus)),
+        (153, vec![], json!(cpus)),
+    ] {
+        let mut spec: MachineSpec = dns.expect("a container").clone();
+        spec.vmid = vmid;
+        spec.config.remove("cores");
+        let limits = limits.iter();
+        let limits = limits.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        spec.config.extend(limits);
+        bench.act(&AdminAct::AddMachine(spec));
+        let row = bench.resource(&format!("lxc/{vmid}")).await;
+        assert_eq!(row["maxcpu"], shown, "{vmid}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lock_keeps_administrators_off_too() {
     let bench = Bench::new();
     let lock = |lock: Option<&str>| AdminAct::Lock {

@@ -3,6 +3,7 @@
 mod access;
 mod admin;
 mod agent;
+mod by_hand;
 mod cloning;
 mod firewall;
 mod numa;

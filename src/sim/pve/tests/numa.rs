@@ -57,3 +57,50 @@ async fn what_a_host_does_not_have_is_said_at_the_start() {
         }
     }
 }
+
+/// PVE takes huge pages from the first NUMA node for each socket, or from those that `numaN` names, all together or none.
+#[tokio::test(start_paused = true)]
+async fn a_vm_without_its_huge_pages_does_not_start() {
+    let mut spec = spec();
+    spec.hosts[0].huge_pages = Some(2048);
+    let bench = Bench::with(spec);
+    let clone = format!("/nodes/pve1/qemu/{TEMPLATE}/clone");
+    for vmid in [5001, 5002] {
+        let form = format!("newid={vmid}");
+        assert_eq!(bench.task(Method::POST, &clone, &form).await, "OK");
+    }
+    let put = async |vmid: u32, form: &str| {
+        let path = format!("/nodes/pve1/qemu/{vmid}/config");
+        let answer = bench.call(Method::PUT, &path, form).await;
+        assert_eq!(answer.status, 200, "{form}: {}", answer.reason);
+    };
+    let power = async |vmid: u32, what: &str| {
+        let path = format!("/nodes/pve1/qemu/{vmid}/status/{what}");
+        bench.task(Method::POST, &path, "").await
+    };
+    let failed = "start failed: hugepage allocation failed at /usr/share/perl5/PVE/QemuServer/Memory.pm line 731.";
+    put(5001, "memory=2048&numa=1&hugepages=2").await;
+    put(5002, "memory=2048&numa=1&hugepages=2").await;
+    assert_eq!(power(5001, "start").await, "OK");
+    assert_eq!(power(5002, "start").await, failed, "the first node is full");
+    put(
+        5002,
+        "numa0=cpus%3D0,hostnodes%3D1,memory%3D2048,policy%3Dbind",
+    )
+    .await;
+    assert_eq!(power(5002, "start").await, "OK", "the second one is not");
+    assert_eq!(power(5002, "stop").await, "OK");
+    put(5002, "delete=numa0&cores=1&sockets=2").await;
+    assert_eq!(
+        power(5002, "start").await,
+        failed,
+        "half of it is in the first"
+    );
+    // Memory that is in no huge pages is none of theirs, and pages go with their VM.
+    put(5002, "delete=hugepages").await;
+    assert_eq!(power(5002, "start").await, "OK");
+    assert_eq!(power(5002, "stop").await, "OK");
+    put(5002, "hugepages=2").await;
+    assert_eq!(power(5001, "stop").await, "OK");
+    assert_eq!(power(5002, "start").await, "OK");
+}

@@ -574,3 +574,29 @@ async fn a_machine_moves_and_a_template_is_made() {
             "unable to create VM 5001 - VM 5001 already exists on node 'pve3'",
         );
 }
+
+/// PVE passes `enforce`: a host without a flag of the type starts no VM of it, and the task's log has QEMU's words.
+#[tokio::test(start_paused = true)]
+async fn a_cpu_type_that_the_host_does_not_have_does_not_start() {
+    let bench = Bench::cloned().await;
+    let set = |form: &'static str| bench.call(Method::PUT, "/nodes/pve1/qemu/5001/config", form);
+    assert_eq!(set("cpu=x86-64-v4").await.status, 200);
+    let path = "/nodes/pve1/qemu/5001/status/start";
+    let upid = bench.call(Method::POST, path, "").await.upid();
+    let exited = "start failed: QEMU exited with code 1";
+    assert_eq!(bench.end(&upid).await, exited);
+    let log = bench.get(&format!("/nodes/pve1/tasks/{upid}/log")).await;
+    let log = log.data().to_string();
+    for line in [
+        "kvm: warning: host doesn't support requested feature: CPUID.07H:EBX.avx512f [bit 16]",
+        "kvm: Host doesn't support requested features",
+    ] {
+        assert!(log.contains(line), "{log}");
+    }
+    assert!(!log.contains("avx2"), "{log}");
+    for fine in ["cpu=x86-64-v3", "cpu=host"] {
+        assert_eq!(set(fine).await.status, 200);
+        assert_eq!(bench.power("start", "").await, "OK", "{fine}");
+        assert_eq!(bench.power("stop", "").await, "OK");
+    }
+}

@@ -27,6 +27,8 @@ const FIREWALL: &str = include_str!("firewall.json");
 const LOAD: &str = include_str!("load.json");
 /// The VNets, which it leaves out with all of the SDN: as pve-network has them (`PVE/API2/Network/SDN/Vnets.pm`).
 const SDN: &str = include_str!("sdn.json");
+/// The options of the datacenter, which it leaves out: as pve-manager has them (`PVE/API2/Cluster.pm`).
+const OPTIONS: &str = include_str!("options.json");
 
 type Schema = BTreeMap<(String, String), Value>;
 
@@ -194,6 +196,7 @@ fn the_table_agrees_with_the_whole_schema() {
     schema.extend(read(FIREWALL));
     schema.extend(read(LOAD));
     schema.extend(read(SDN));
+    schema.extend(read(OPTIONS));
     assert_eq!(compare(&schema, true), all().count());
 }
 
