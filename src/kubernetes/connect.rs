@@ -19,7 +19,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tower::timeout::TimeoutLayer;
 use tower::{BoxError, Service};
 
-use super::certificate;
+use super::{certificate, http_client};
 use crate::bounded_file;
 use crate::model::time::{Span, Time};
 use crate::model::words;
@@ -407,13 +407,8 @@ pub(super) async fn build(file: Kubeconfig, context: &str) -> Result<kube::Clien
     config.read_timeout = Some(READ_TIMEOUT);
     config.write_timeout = Some(HEADER_TIMEOUT);
     config.reset_reader_on_write = true;
-    // 429 "blocked by a disruption budget" is an answer that the executor wants to see.
-    config.default_retry = false;
-    // The file's own proxy-url was refused above; this could only come from the environment.
-    config.proxy_url = None;
-    let builder = ClientBuilder::try_from(config)
-        .map_err(|error| format!("no client can be made of it: {error}"))?;
-    Ok(builder
+    let service = http_client::connect(&config)?;
+    Ok(ClientBuilder::new(service, config.default_namespace)
         .with_layer(&TimeoutLayer::new(HEADER_TIMEOUT))
         .build())
 }

@@ -9,6 +9,7 @@ pub mod connect;
 mod early;
 pub mod error;
 pub mod events;
+mod http_client;
 pub mod intern;
 pub mod kinds;
 pub mod lease;
