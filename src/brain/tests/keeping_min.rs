@@ -223,7 +223,7 @@ fn pods_of_a_heavier_pool_do_not_keep_a_machine_for_min_small() {
             .pool("q", &["small", "large"])
             .edit_pool("q", |pool| pool.weight = 10)
             .pool("r", &["bargain"])
-            .pod("web", 6000, 1024)
+            .pod("web", 7000, 1024)
             .shape("web", |shape| of_pools(shape, ["p", "r"]))
             .pod("api", api, 1024)
             .shape("api", |shape| of_pools(shape, ["p", "q"]))
@@ -236,9 +236,9 @@ fn pods_of_a_heavier_pool_do_not_keep_a_machine_for_min_small() {
             of("q", "large", pending(&["api"])),
         ]
     );
-    // One that came to the machine for `min` would get a machine of the heavier pool: the machine stays as it is.
+    // One that came to the machine for `min`, and has no room beside `web`, would get a machine of the heavier pool: the machine stays.
     assert_eq!(
-        plan_of(&both(1000)),
+        plan_of(&both(1500)),
         [
             of("p", "small", below(0, 1, &["api"])),
             of("r", "bargain", pending(&["web"])),

@@ -125,9 +125,9 @@ impl Books {
             .give(&problem.network_demands[of.pool_region]);
     }
 
-    /// The first of these models that may be made, and where. Of a pool over several regions, in which the model's type has the same
-    /// rank, that is where its strategy takes a host, as if all hosts were in one: [`crate::scale_up::one_machine::bind`] does as much
-    /// for a machine by itself.
+    /// The first of these models that may be made, and where. Of a pool's type that has the same rank on hosts that are not alike, or in
+    /// several regions, that is where the pool's strategy takes a host, as if all hosts were alike and in one region:
+    /// [`crate::scale_up::one_machine::bind`] does as much for a machine by itself.
     fn first(&self, problem: &Problem, models: &ModelSet) -> Option<(ModelIndex, SiteIndex)> {
         let mut models = models.iter();
         let mut best = models.find_map(|model| Some((model, self.site(problem, model)?)))?;
@@ -135,8 +135,7 @@ impl Books {
         // Those of one rank come one after the other.
         let twins = models.take_while(|model| problem.models[*model].rank() == first.rank());
         for model in twins {
-            let of = &problem.models[model];
-            if of.pool_type != first.pool_type || of.pool_region == first.pool_region {
+            if problem.models[model].pool_type != first.pool_type {
                 continue;
             }
             if let Some(site) = self.site(problem, model)
