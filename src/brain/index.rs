@@ -54,6 +54,13 @@ index_types! {
     /// Index of a choice among the decision's choices. A choice is a pool with one of its instance types in one region.
     ChoiceIndex;
 
+    /// Index of an instance type of a pool, among those of all pools. The choices of a pool in several regions with one type have the
+    /// same: at equal weight and price their hosts are those of one pool to its strategy.
+    PoolTypeIndex;
+
+    /// Index of a network among those that pools name.
+    NetworkIndex;
+
     /// Index of an offer among those of its choice. An offer is the choice on one host.
     OfferIndex;
 

@@ -250,7 +250,7 @@ mod tests {
     use crate::model::mark::Mark;
     use crate::model::memory::Memory;
     use crate::model::reasons::{
-        Aborted, Blocked, Held, Ignored, Kept, Refused, Removed, Unremovable,
+        Aborted, Blocked, Held, Ignored, Kept, Misfit, Refused, Removed, Unremovable,
     };
     use crate::model::report::{Growth, Report, Scope};
     use crate::model::report::{NodeVerdict, PodVerdict};
@@ -394,13 +394,20 @@ mod tests {
 
     fn report() -> Report {
         let pod = |name: &str| PodKey::new("default", name);
-        let why = |text: &str| {
-            let refused = || Refused::TooComplex { why: text.into() }.into();
+        let why = |refused: Refused| {
             Arc::new(BTreeMap::from([
-                (Arc::from("big/b8"), refused()),
-                (Arc::from("small/s2"), refused()),
+                (Arc::from("big/b8"), refused.clone().into()),
+                (Arc::from("small/s2"), refused.into()),
             ]))
         };
+        let misfit = Misfit::Insufficient {
+            resource: "nvidia.com/gpu".into(),
+            asked: 1,
+            free: 0,
+            new_node: true,
+        };
+        let reason = "lunch\u{1b}[31m".into();
+        let paused = Held::Paused { reason };
         Report {
             unread: BTreeSet::new(),
             hosts: some_hosts(),
@@ -416,7 +423,9 @@ mod tests {
                     pod("a"),
                     PodVerdict::Triggers {
                         machine: "small-k3x9p".into(),
-                        others: why("costs more"),
+                        others: why(Refused::CarriesLess {
+                            winner: "small/s4".into(),
+                        }),
                     },
                 ),
                 (
@@ -428,13 +437,17 @@ mod tests {
                 (
                     pod("c"),
                     PodVerdict::NoCompatiblePool {
-                        why: why("Insufficient nvidia.com/gpu: 1 asked, 0 there"),
+                        why: why(Refused::Misfit {
+                            misfit: misfit.into(),
+                        }),
                     },
                 ),
                 (
                     pod("d"),
                     PodVerdict::Held {
-                        why: why("the pool has its max of 3 nodes\u{1b}[31m"),
+                        why: why(Refused::Held {
+                            hold: Arc::new(paused.into()),
+                        }),
                     },
                 ),
                 (

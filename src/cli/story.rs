@@ -431,8 +431,8 @@ mod tests {
             verdict: Some(PodVerdict::Held {
                 why: Arc::new(BTreeMap::from([(
                     Arc::from("workers/big"),
-                    Refused::TooComplex {
-                        why: "its max is 3".into(),
+                    Refused::NoVmid {
+                        region: "home".into(),
                     }
                     .into(),
                 )])),

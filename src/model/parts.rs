@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::reasons::Excess;
 use super::scheduling::{
     LabelSelector, NodeTerm, PodShape, PodTerm, PodTraits, Requirement, SpreadConstraint,
 };
@@ -52,9 +53,9 @@ impl PodShape {
             .fold(terms + spread + self.node_parts(), u64::saturating_add)
     }
 
-    /// The shape without the constraints that are left out, and why they are, in words. What it asks for itself stays.
+    /// The shape without the constraints that are left out, and why they are. What it asks for itself stays.
     #[must_use]
-    pub fn without_constraints(&self, why: Arc<str>) -> PodShape {
+    pub fn without_constraints(&self, why: Excess) -> PodShape {
         let mut labels = self.labels.clone();
         labels.truncate(FEW);
         let mut plain = PodTraits {
@@ -92,13 +93,8 @@ impl PodShape {
         if parts <= MAX_PARTS {
             return self;
         }
-        self.without_constraints(too_many(parts))
+        self.without_constraints(Excess::Parts { parts })
     }
-}
-
-/// What is said of constraints of so many parts.
-pub fn too_many(parts: u64) -> Arc<str> {
-    format!("too complex: its constraints have {parts} parts, more than one decision looks at; with fewer or simpler terms it counts again").into()
 }
 
 impl PodTerm {
@@ -173,10 +169,6 @@ mod tests {
         assert_eq!(most.clone().bounded(), most);
         let cut = with(MAX_PARTS - 1).bounded();
         assert!(cut.pod_anti_affinity.is_empty() && cut.priority == 7);
-        let why = cut.left_out.clone().expect("it says why");
-        assert!(
-            why.starts_with("too complex: its constraints have 20001 parts"),
-            "{why}"
-        );
+        assert_eq!(cut.left_out, Some(Excess::Parts { parts: 20_001 }));
     }
 }

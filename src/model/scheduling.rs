@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::label_list::LabelList;
+use super::reasons::excess::{self, Excess};
 use super::resources::Resources;
 
 /// kube-scheduler's name, where nothing else is said.
@@ -82,10 +83,14 @@ pub struct PodTraits {
     pub devices: bool,
     /// `spec.restartPolicy` is `Never` or `OnFailure` and no controller recreates the pod.
     pub run_once: bool,
-    /// The constraints were beyond the budget of work of a decision and are not among these; why, in words. Never
+    /// The constraints were beyond the budget of work of a decision and are not among these; why. Never
     /// read from Kubernetes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub left_out: Option<Arc<str>>,
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "excess::deserialize_optional"
+    )]
+    pub left_out: Option<Excess>,
 }
 
 impl From<PodTraits> for PodShape {

@@ -23,9 +23,9 @@ use std::iter;
 use std::sync::Arc;
 
 use model::cluster::PodKey;
-use model::parts::{self, MAX_PARTS};
+use model::parts::MAX_PARTS;
 use model::policy::Policy;
-use model::reasons::Warning;
+use model::reasons::{Excess, Warning};
 use model::scheduling::{PodShape, PodTerm};
 use model::snapshot::Snapshot;
 
@@ -294,9 +294,9 @@ fn chosen<'a>(
             looked_at[index] = true;
         } else {
             let excess = if parts > MAX_PARTS {
-                Excess::Parts(parts)
+                Excess::Parts { parts }
             } else {
-                Excess::Many
+                Excess::Kinds
             };
             left_out.insert(index, excess);
         }
@@ -364,7 +364,11 @@ fn spend<'a>(
             paid.extend(news);
         } else {
             looked_at[index] = false;
-            left_out.insert(index, Excess::Steps(cost));
+            let excess = Excess::Steps {
+                steps: cost,
+                budget: steps,
+            };
+            left_out.insert(index, excess);
         }
     }
 }
@@ -383,32 +387,6 @@ fn fairly(kinds: &IndexVec<ShapeId, PodKind<'_>>, costs: &IndexVec<ShapeId, u64>
     }
     due.sort_unstable();
     due.into_iter().map(|(_, index)| index).collect()
-}
-
-/// Why pods of a kind are left out.
-#[derive(Clone, Copy, Debug)]
-enum Excess {
-    /// The pods' constraints have this many parts.
-    Parts(u64),
-    /// There are too many kinds of pods.
-    Many,
-    /// To weigh their constraints takes so many steps.
-    Steps(u64),
-}
-
-impl Excess {
-    fn words(self) -> Arc<str> {
-        match self {
-            Excess::Parts(parts) => parts::too_many(parts),
-            Excess::Many => {
-                "too complex: there are more kinds of pods than one decision looks at, and its namespace has most of them".into()
-            }
-            Excess::Steps(steps) => format!(
-                "too complex: to weigh its constraints takes {steps} steps, more than its namespace's share of the {STEPS} of one decision leaves; with fewer or simpler affinity terms, or fewer kinds of pods, it counts again"
-            )
-            .into(),
-        }
-    }
 }
 
 /// Namespaces whose disruption budgets would have to be asked too often: as many parts of selectors as
@@ -456,11 +434,10 @@ fn without<'s>(
     let mut bare = |namespace: &'s str, shape: &'s PodShape| {
         let of = NamespacedShape { namespace, shape };
         let why = match left_out.get(&alike.kind(of)) {
-            Some(excess) => excess.words(),
-            None if crowded.contains(namespace) => format!(
-                "too complex: the disruption budgets of the namespace {namespace} would be asked too often"
-            )
-            .into(),
+            Some(excess) => excess.clone(),
+            None if crowded.contains(namespace) => Excess::DisruptionBudgets {
+                namespace: namespace.into(),
+            },
             None => return None,
         };
         let known = plain.entry(of);

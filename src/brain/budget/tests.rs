@@ -194,7 +194,7 @@ fn left_out(
     let Cow::Owned(lean) = within(snapshot, policy) else {
         panic!("it is beyond the budget")
     };
-    let why: Vec<&Arc<str>> = lean
+    let why: Vec<&Excess> = lean
         .cluster
         .pods
         .iter()
@@ -202,7 +202,8 @@ fn left_out(
         .collect();
     assert_eq!(why.len(), left_out.len());
     page.says(&format!("the constraints of the {} pods", why.len()));
-    let (told, _) = why[0].split_once("; ").expect("what helps comes behind");
+    let told = why[0].to_string();
+    let (told, _) = told.split_once("; ").expect("what helps comes behind");
     page.says(&format!("with the text {told}; …."));
     let mut turn = DecisionBuilder::begin(&lean, policy, &lab.memory, lab.now);
     report(&mut turn);

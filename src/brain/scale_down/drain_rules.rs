@@ -283,8 +283,9 @@ fn blocking(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Option<Block> {
         now,
         ..
     } = bar;
-    if let Some(why) = &pod.shape.left_out {
-        return Some(block(Blocked::TooComplex { why: why.clone() }));
+    if let Some(excess) = &pod.shape.left_out {
+        let excess = excess.clone();
+        return Some(block(Blocked::TooComplex { excess }));
     }
     let safe = annotation(pod, SAFE_TO_EVICT);
     if let Some(value) = safe.filter(|value| *value != "true") {

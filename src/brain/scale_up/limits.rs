@@ -10,7 +10,7 @@ use model::policy::{InstanceType, PoolPolicy, Totals, VOLUMES_VMID};
 use model::reasons::{Limit, Refused};
 use model::region::Step;
 
-use crate::decision::addresses::{AddressBook, FreeAddresses};
+use crate::decision::addresses::{AddressBook, AddressRooms, FreeAddresses, NetworkDemands};
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{HostIndex, IndexVec, PoolIndex, PoolRegionIndex};
 use crate::lifecycle::backoff;
@@ -52,6 +52,9 @@ pub(crate) struct Spare {
     /// What each pool asks of hosts in each of its regions.
     pub(crate) demands: IndexVec<PoolRegionIndex, HostDemand>,
     pub(crate) stores: Stores,
+    /// Addresses of networks, which pools may share.
+    pub(crate) addresses: AddressRooms,
+    pub(crate) network_demands: NetworkDemands,
 }
 
 /// What may still be made.
@@ -486,16 +489,18 @@ impl LimitTracker {
         let left =
             |max: Option<i64>, used: i64| max.map_or(i64::MAX, |max| max.saturating_sub(used));
         let policies = turn.view.policy.pools.values();
+        let (addresses, network_demands) = self.addresses.rooms(turn.view.policy);
+        let mut regions = network_demands.iter();
         let pools = self.pools.indexed().zip(policies);
         let pools = pools.map(|((pool, used), policy)| {
+            let of_pool = regions.by_ref().take(policy.everywhere().count());
+            let addressed = addresses.most_of_pool(of_pool);
             let mut places = choices.iter();
             let open = places
                 .any(|choice| choice.pool_index == pool && self.pool_admits(turn, choice).is_ok());
             let most = if open { u64::from(policy.max) } else { 0 };
             Allowance {
-                machines: most
-                    .saturating_sub(used.machines)
-                    .min(self.addresses.machines(policy)),
+                machines: most.saturating_sub(used.machines).min(addressed),
                 cpu_milli: left(policy.max_cpu_milli, used.cpu_milli),
                 memory: left(policy.max_memory, used.memory),
             }
@@ -510,16 +515,19 @@ impl LimitTracker {
             most => most.saturating_sub(self.nodes),
         };
         let in_flight = u64::from(scale_up.max_in_flight).saturating_sub(self.in_flight);
+        let addressed = addresses.most(&network_demands);
         Spare {
             pools,
             total: Allowance {
-                machines: nodes.min(in_flight),
+                machines: nodes.min(in_flight).min(addressed),
                 cpu_milli: left(self.totals.max_cpu_milli, cpu),
                 memory: left(self.totals.max_memory, memory),
             },
             hosts: self.hosts.clone(),
             demands: self.demands.clone(),
             stores: self.stores.clone(),
+            addresses,
+            network_demands,
         }
     }
 

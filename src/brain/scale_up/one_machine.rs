@@ -24,10 +24,7 @@ pub(crate) fn bind<Rank: PartialEq, Why>(
     for (rank, index) in order {
         let choice = &choices[*index];
         let beaten = best.as_ref().is_some_and(|(of_best, _, (best, _))| {
-            let best = &choices[*best];
-            let elsewhere =
-                best.pool_index == choice.pool_index && best.type_name == choice.type_name;
-            rank != *of_best || !elsewhere
+            rank != *of_best || choices[*best].pool_type != choice.pool_type
         });
         if beaten {
             refuse(*index, None);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use model::cluster::{Phase, Pod, PodKey};
 use model::guard;
-use model::reasons::{Ignored, Reasons, Refused};
+use model::reasons::{Excess, Ignored, Reasons, Refused};
 use model::report::PodVerdict;
 use model::scheduling::DEFAULT_SCHEDULER;
 use model::time::{Span, Time};
@@ -73,7 +73,7 @@ pub(crate) struct Demand<'a> {
 enum Triage {
     Ignored(Ignored),
     /// The pod's constraints are beyond the budget of work, and why: it takes no room and calls for no node.
-    TooComplex(Arc<str>),
+    TooComplex(Excess),
     /// Not tried by the scheduler yet: it takes room but calls for nothing.
     Fresh(Ignored),
     Nominated(Arc<str>),
@@ -187,9 +187,9 @@ pub(crate) fn collect<'a>(
                     turn.answer(at, PodVerdict::fits_node(node));
                     continue;
                 }
-                Triage::TooComplex(why) => {
-                    let why =
-                        Reasons::new([("*".into(), Refused::TooComplex { why }.into())].into());
+                Triage::TooComplex(excess) => {
+                    let why = Refused::TooComplex { excess };
+                    let why = Reasons::new([("*".into(), why.into())].into());
                     turn.answer(at, PodVerdict::NoCompatiblePool { why });
                     continue;
                 }
@@ -313,8 +313,8 @@ fn classify(turn: &mut DecisionBuilder<'_>, pod: &Pod) -> Triage {
     }) {
         return Triage::Nominated(node.clone());
     }
-    if let Some(why) = &shape.left_out {
-        return Triage::TooComplex(why.clone());
+    if let Some(excess) = &shape.left_out {
+        return Triage::TooComplex(excess.clone());
     }
     if pod.unschedulable_since.is_none() {
         return Triage::Fresh(Ignored::NotUnschedulable);

@@ -4,7 +4,7 @@ use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::decision::cpu_book;
 use crate::index::{
     CatalogOfferIndex, ChoiceIndex, ClassId, HostIndex, IndexVec, NodeIndex, OfferIndex, PoolIndex,
-    PoolRegionIndex,
+    PoolRegionIndex, PoolTypeIndex,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -69,6 +69,8 @@ pub(crate) struct Choice<'a> {
     pub(crate) pool_index: PoolIndex,
     /// The pool in this region.
     pub(crate) pool_region: PoolRegionIndex,
+    /// The pool and the type, in whatever region.
+    pub(crate) pool_type: PoolTypeIndex,
     /// The index of its first offer; of the others see [`Choice::index_in_catalog`].
     first: CatalogOfferIndex,
     /// What volumes a node of it can attach.
@@ -232,7 +234,7 @@ pub(crate) fn choices<'a>(turn: &DecisionBuilder<'a>) -> ChoiceList<'a> {
         &HostMappings::of(turn.view.snapshot, policy),
     );
     let mut choices = ChoiceList::default();
-    let (mut first, mut regions) = (0, 0);
+    let (mut first, mut regions, mut types) = (0, 0, 0);
     for (position, (pool, of)) in policy.pools.iter().enumerate() {
         for type_name in &of.instance_types {
             let Some(instance_type) = policy.instance_types.get(type_name) else {
@@ -251,12 +253,14 @@ pub(crate) fn choices<'a>(turn: &DecisionBuilder<'a>) -> ChoiceList<'a> {
                     label: label(pool, of, there, type_name),
                     pool_index: PoolIndex(position),
                     pool_region: PoolRegionIndex(regions + region),
+                    pool_type: PoolTypeIndex(types),
                     first: CatalogOfferIndex(before),
                     slots: slots::promised(turn, pool, Some(instance_type)),
                     offers,
                     nowhere: nowhere(turn, there),
                 });
             }
+            types += 1;
         }
         regions += of.everywhere().count();
     }

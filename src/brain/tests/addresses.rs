@@ -8,7 +8,10 @@ use model::action::{Action, Kind};
 use model::mark::Ownership;
 use model::network::{AddressRange, NetworkPolicy};
 use model::on_wire::{AddressHolder, HolderSign};
+use model::policy::POOL_LABEL;
 use model::region::{Machine, Step, Vm};
+use model::report::PodVerdict;
+use model::scheduling::{Effect, Taint};
 use model::time::Span;
 use proptest::prelude::*;
 
@@ -160,6 +163,76 @@ fn a_guest_that_was_not_read_may_have_any_address() {
     let region = lab.snapshot.regions.get_mut("home").expect("home");
     region.hosts.get_mut("pve2").expect("there").online = false;
     assert_eq!(given(&lab.decide().plan), [at(10)]);
+}
+
+/// Two pools with small and large types, and pods of so many millicores, each of a pool or of either. No pod may be in a third pool.
+fn two_pools(pods: &[(i64, Option<bool>)]) -> Lab {
+    let lab = lab().kind("small", 2, 8192).kind("large", 8, 32_768);
+    let lab = lab.pool("p", &["small", "large"]);
+    let lab = lab.pool("q", &["small", "large"]);
+    let lab = lab.pool("apart", &["small"]).edit_pool("apart", |pool| {
+        pool.taints.push(Taint {
+            key: "only".into(),
+            value: "apart".into(),
+            effect: Effect::NoSchedule,
+        });
+    });
+    let pods = pods.iter().enumerate();
+    pods.fold(lab, |lab, (number, (cpu, of))| {
+        let name = format!("web{number:03}");
+        let lab = lab.pod(&name, *cpu, 1000);
+        let Some(first) = *of else { return lab };
+        lab.shape(&name, |shape| {
+            let pool = if first { "p" } else { "q" };
+            shape.node_selector.insert(POOL_LABEL.into(), pool.into());
+        })
+    })
+}
+
+/// The two pools share a network of so many addresses; the third one has none.
+fn sharing(mut lab: Lab, addresses: u8) -> Lab {
+    let range = AddressRange {
+        first: at(10),
+        last: at(9 + addresses),
+    };
+    let network = NetworkPolicy {
+        ranges: vec![range],
+    };
+    lab.policy.networks.insert("lan".into(), network);
+    for name in ["p", "q"] {
+        let pool = lab.policy.pools.get_mut(name).expect("it is there");
+        pool.networks.insert(0, "lan".into());
+    }
+    lab
+}
+
+/// How many pods get no place.
+fn count_waiting(lab: &Lab) -> usize {
+    let decision = lab.decide();
+    let pods = decision.report.pods.values();
+    let waits = |verdict: &&PodVerdict| !matches!(verdict, PodVerdict::Triggers { .. });
+    pods.filter(waits).count()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+    /// Addresses of one network for all pools are a limit on the number of nodes, and no pod waits that has a place with that limit.
+    #[test]
+    fn pools_that_share_a_network_are_planned_together(
+        pods in prop::collection::vec((300i64..7000, prop::option::of(any::<bool>())), 1..12),
+        mins in (0u32..2, 0u32..2),
+        price in 200_000i64..900_000,
+        addresses in 1u8..5,
+    ) {
+        let lab = two_pools(&pods)
+            .edit_kind("large", |kind| kind.price = Some(price))
+            .edit_pool("p", |pool| pool.min = mins.0)
+            .edit_pool("q", |pool| pool.min = mins.1);
+        let mut limited = lab.clone();
+        limited.policy.scale_up.max_nodes_total = addresses.into();
+        prop_assert_eq!(count_waiting(&sharing(lab, addresses)), count_waiting(&limited));
+    }
 }
 
 /// Makes of a planned action what the world shows of it a while later.

@@ -1,13 +1,16 @@
 //! Which host gets a new machine, which ones get none, and what is said of it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::lab::{GI, Lab, lab, owner};
 use model::action::Kind;
 use model::host_bounds::HostOverrides;
 use model::hosts::HostStrategy;
+use model::policy::ZONE_LABEL;
 use model::region::{GuestKind, HostLoad, Step, TemplateCopy, Vm};
 use model::report::PodVerdict;
+use model::scheduling::{LabelSelector, PodShape, SpreadConstraint};
 
 /// A host: CPUs, GiB of memory, and the cores and GiB that guests of others have.
 type Size = (u32, i64, u32, i64);
@@ -33,6 +36,45 @@ fn unequal(strategy: HostStrategy, hosts: [Size; 3]) -> Lab {
         }
     }
     lab
+}
+
+/// A pod that is spread over zones, which hosts are, makes hosts different places to the second plan. Machines without such a pod are on
+/// those that the strategy takes all the same.
+#[test]
+fn machines_are_on_all_hosts_though_somebody_is_spread_over_zones() {
+    let app = |shape: &mut PodShape| {
+        let labels = || [(Arc::from("app"), Arc::from("spread"))].into_iter();
+        shape.labels = labels().collect();
+        shape.spread = vec![SpreadConstraint {
+            max_skew: 1,
+            topology_key: ZONE_LABEL.into(),
+            hard: true,
+            selector: Some(LabelSelector {
+                labels: labels().collect(),
+                ..LabelSelector::default()
+            }),
+            min_domains: None,
+            match_label_keys: Vec::new(),
+            honor_affinity: true,
+            honor_taints: false,
+        }];
+    };
+    for spread in [1, 3] {
+        // With the cheapest type for the pool's `min` the pods would wait: the second plan is the answer.
+        let lab = lab()
+            .kind("one", 2, 4096)
+            .kind("two", 4, 8192)
+            .pool("p", &["one", "two"])
+            .edit_pool("p", |pool| (pool.min, pool.max) = (9, 9))
+            .pods("web", 9, 3000, 2000);
+        let lab = (0..spread).fold(lab, |lab, n| lab.shape(&format!("web-{n}"), app));
+        let mut hosts: BTreeMap<String, usize> = BTreeMap::new();
+        for action in lab.decide().plan {
+            *hosts.entry(action.target.host.to_string()).or_default() += 1;
+        }
+        let each = ["pve1", "pve2", "pve3"].map(|host| (host.to_owned(), 3));
+        assert_eq!(hosts, BTreeMap::from(each), "{spread} are spread");
+    }
 }
 
 /// Which pools are told to get no machine, for what.

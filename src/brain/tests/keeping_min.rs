@@ -6,6 +6,7 @@ use model::action::{Action, Kind, Reason};
 use model::cluster::PodKey;
 use model::policy::POOL_LABEL;
 use model::report::PodVerdict;
+use model::scheduling::{NodeTerm, Operator, PodShape, Requirement};
 use model::time::Span;
 
 /// Types of 2, 8 and 16 cores, priced by size; pool `p` has them all, and its `min` is so many.
@@ -197,6 +198,52 @@ fn pods_come_to_a_lighter_pool_only_where_its_machine_is_made_anyway() {
         heavy(pool(1).edit_pool("p", |pool| pool.max = 1)).edit_pool("q", |pool| pool.max = 0);
     let lab = lab.pod("web", 6000, 1024);
     assert_eq!(plan_of(&lab), [of("p", "large", below(0, 1, &["web"]))]);
+}
+
+/// Who is in a heavier pool stays there, whatever becomes of the machine for `min`: it keeps nobody from choosing the machine's type.
+#[test]
+fn pods_of_a_heavier_pool_do_not_keep_a_machine_for_min_small() {
+    let of_pools = |shape: &mut PodShape, pools: [&str; 2]| {
+        let expressions = vec![Requirement {
+            key: POOL_LABEL.into(),
+            operator: Operator::In,
+            values: pools.map(Into::into).to_vec(),
+        }];
+        let term = NodeTerm {
+            expressions,
+            fields: Vec::new(),
+        };
+        shape.node_affinity = Some(vec![term]);
+    };
+    // The best machine for `web` by itself is the bargain; `api` may be in the heavier pool.
+    let both = |api: i64| {
+        pool(1)
+            .kind("bargain", 8, 16_384)
+            .edit_kind("bargain", |kind| kind.price = Some(300_000))
+            .pool("q", &["small", "large"])
+            .edit_pool("q", |pool| pool.weight = 10)
+            .pool("r", &["bargain"])
+            .pod("web", 7000, 1024)
+            .shape("web", |shape| of_pools(shape, ["p", "r"]))
+            .pod("api", api, 1024)
+            .shape("api", |shape| of_pools(shape, ["p", "q"]))
+    };
+    // 0.32 for p's large one; 0.08 and 0.30 for a small one and the bargain.
+    assert_eq!(
+        plan_of(&both(6000)),
+        [
+            of("p", "large", below(0, 1, &["web"])),
+            of("q", "large", pending(&["api"])),
+        ]
+    );
+    // One that came to the machine for `min`, and has no room beside `web`, would get a machine of the heavier pool: the machine stays.
+    assert_eq!(
+        plan_of(&both(1500)),
+        [
+            of("p", "small", below(0, 1, &["api"])),
+            of("r", "bargain", pending(&["web"])),
+        ]
+    );
 }
 
 /// As many as are missing: those there are count.

@@ -1,15 +1,18 @@
 //! A pool over several PVE clusters: which one gets the next machine, what one of them that is away stops, and what counts.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use super::lab::{GI, Lab, lab};
 use crate::check;
 use model::action::Kind;
 use model::hosts::HostStrategy;
 use model::memory::Backoff;
-use model::policy::{PoolPolicy, RegionPolicy};
+use model::network::{AddressRange, NetworkPolicy};
+use model::policy::{INSTANCE_TYPE_LABEL, PoolPolicy, REGION_LABEL, RegionPolicy};
 use model::region::{Step, TemplateCopy};
 use model::report::PodVerdict;
+use model::scheduling::{NodeTerm, Operator, Requirement};
 use model::snapshot::SourceState;
 use model::time::Span;
 
@@ -158,6 +161,73 @@ fn machines_whose_types_pods_choose_are_spread_over_both() {
     assert_eq!(made_in(&lab), [3, 3]);
     let placed = |verdict: &PodVerdict| matches!(verdict, PodVerdict::Triggers { .. });
     assert!(lab.decide().report.pods.values().all(placed));
+}
+
+/// Each region has its own network, and that of the first one is full.
+#[test]
+fn a_region_without_addresses_leaves_the_second_plan_to_the_other() {
+    let address = |last: u8| IpAddr::from([192, 0, 2, last]);
+    let network = |first: u8, last: u8| NetworkPolicy {
+        ranges: vec![AddressRange {
+            first: address(first),
+            last: address(last),
+        }],
+    };
+    let lab = lab()
+        .kind("one", 2, 4096)
+        .kind("two", 4, 8192)
+        .pool("p", &["one", "two"])
+        .edit_pool("p", |pool| (pool.min, pool.max) = (6, 6))
+        .with(|lab| split(lab, Second::There))
+        .node("master", 100, 100)
+        .edit_node("master", |node| node.addresses = vec![address(10)])
+        .with(|lab| {
+            let networks = [("attic", network(10, 10)), ("home", network(20, 25))];
+            let networks = networks.map(|(name, network)| (name.into(), network));
+            lab.policy.networks.extend(networks);
+            let pool = lab.policy.pools.get_mut("p").expect("p");
+            pool.networks.insert(0, "attic".into());
+            let home = pool.further.get_mut("home").expect("home");
+            home.networks.insert(0, "home".into());
+        });
+    let lab = (0..6).fold(lab, |lab, n| lab.pod(&format!("web{n}"), 3000, 2000));
+    let placed = |verdict: &PodVerdict| matches!(verdict, PodVerdict::Triggers { .. });
+    assert!(lab.decide().report.pods.values().all(placed));
+    assert_eq!(made_in(&lab), [0, 6]);
+}
+
+/// Another type of the same size and price is no machine of the same kind: its hosts are no choice of the strategy's, in the second plan
+/// either.
+#[test]
+fn the_hosts_of_another_type_are_not_those_of_one_pool() {
+    let lab = lab()
+        .kind("one", 2, 4096)
+        .kind("two", 4, 8192)
+        .kind("alike", 4, 8192)
+        .pool("p", &["one", "two", "alike"])
+        .edit_pool("p", |pool| (pool.min, pool.max) = (6, 6))
+        .with(|lab| split(lab, Second::There));
+    // A node is `two` in the one region, or `alike` in the other.
+    let at = |of: &str, region: &str| {
+        let is = |key: &str, value: &str| Requirement {
+            key: key.into(),
+            operator: Operator::In,
+            values: vec![value.into()],
+        };
+        NodeTerm {
+            expressions: vec![is(INSTANCE_TYPE_LABEL, of), is(REGION_LABEL, region)],
+            fields: Vec::new(),
+        }
+    };
+    let lab = (0..6).fold(lab, |lab, n| {
+        let name = format!("web{n}");
+        lab.pod(&name, 3000, 2000).shape(&name, |shape| {
+            shape.node_affinity = Some(vec![at("two", "attic"), at("alike", "home")]);
+        })
+    });
+    let placed = |verdict: &PodVerdict| matches!(verdict, PodVerdict::Triggers { .. });
+    assert!(lab.decide().report.pods.values().all(placed));
+    assert_eq!(made_in(&lab), [6, 0]);
 }
 
 #[test]

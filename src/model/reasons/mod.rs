@@ -1,12 +1,13 @@
 //! Why: every reason that the brain gives, as a type with its numbers and names in fields.
 //!
 //! [`misfit`]: why a pod does not run on a node. [`removal`]: why a node stays. [`leaving`]: why it goes. [`held`]: what is on
-//! hold, and why. [`refused`]: why no machine is made. [`pods`]: why a pod is left alone. [`warning`]: what a person should look at. A reason's sentence is made in
+//! hold, and why. [`refused`]: why no machine is made. [`excess`]: what is too complex. [`pods`]: why a pod is left alone. [`warning`]: what a person should look at. A reason's sentence is made in
 //! [`words`] alone, by its `Display`; whoever has to tell reasons apart matches on them and never on their words.
 //!
 //! In JSON a reason stands under two keys ([`told`]): its sentence for people, and beside it `details`, an object with the
 //! reason's `code` and its fields for programs. A code and a field keep their names and meaning; new ones may come.
 
+pub mod excess;
 pub mod held;
 pub mod leaving;
 pub mod misfit;
@@ -18,6 +19,7 @@ mod tests;
 pub mod warning;
 pub mod words;
 
+pub use excess::Excess;
 pub use held::{Held, Hindrance};
 pub use leaving::{Aborted, FateReason, Removed, Replacing};
 pub use misfit::{Misfit, NoFreeStorage, Provision, VolumeMisfit};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::excess::{Excess, ExcessForm};
 use super::held::Hindrance;
 use super::misfit::Misfit;
 use super::removal::Limit;
@@ -167,8 +168,10 @@ pub enum Refused {
     },
     /// The pod's constraints are more than one decision looks at.
     TooComplex {
-        /// What was counted, in words.
-        why: Arc<str>,
+        /// What was counted; in JSON `why` and `excess`.
+        #[serde(flatten, with = "super::excess")]
+        #[schemars(with = "ExcessForm")]
+        excess: Excess,
     },
     /// The pod's place hangs on others' in too long a chain.
     Chained,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::excess::{Excess, ExcessForm};
 use super::held::Hindrance;
 use super::misfit::Misfit;
 use crate::cluster::PodKey;
@@ -347,8 +348,10 @@ pub enum Limit {
 pub enum Blocked {
     /// The pod's constraints are more than one decision looks at.
     TooComplex {
-        /// What was counted, in words.
-        why: Arc<str>,
+        /// What was counted; in JSON `why` and `excess`.
+        #[serde(flatten, with = "super::excess")]
+        #[schemars(with = "ExcessForm")]
+        excess: Excess,
     },
     /// An annotation of the pod forbids its eviction.
     Annotation {

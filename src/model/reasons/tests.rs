@@ -205,7 +205,7 @@ one_of_each! { Kept:
 }
 
 one_of_each! { Blocked:
-    TooComplex { why: "too complex".into() },
+    TooComplex { excess: Excess::Parts { parts: 20_001 } },
     Annotation { annotation: "a/b".into(), value: "false".into() },
     SeveralBudgets { budgets: 2 },
     Budget { budget: pod(), allowed: 1, left: 0, unready: true },
@@ -258,7 +258,7 @@ one_of_each! { Refused:
     TargetWaits { pod: pod() },
     TargetPlanned { pod: pod(), machine: "p-1".into() },
     PlannedBeside { misfit: Box::new(Misfit::Cordoned), pod: pod() },
-    TooComplex { why: "too complex".into() },
+    TooComplex { excess: Excess::Parts { parts: 20_001 } },
     Chained(),
     TooDear { price: 1_000, most: 0 },
     SameType { node: "n1".into() },
@@ -266,6 +266,13 @@ one_of_each! { Refused:
     LastOfDomain { key: "zone".into(), domain: "z1".into() },
     NotAllPods { pod: pod() },
     AnotherCheaper(),
+}
+
+one_of_each! { Excess:
+    Parts { parts: 20_001 },
+    Kinds(),
+    Steps { steps: 12_000_000, budget: 10_000_000 },
+    DisruptionBudgets { namespace: "shop".into() },
 }
 
 one_of_each! { HostRefused:
@@ -619,6 +626,7 @@ macro_rules! of_every_family {
         $ask::<Provision>($($argument),*) $($then)*;
         $ask::<NoFreeStorage>($($argument),*) $($then)*;
         $ask::<Refused>($($argument),*) $($then)*;
+        $ask::<Excess>($($argument),*) $($then)*;
         $ask::<Ignored>($($argument),*) $($then)*;
         $ask::<Held>($($argument),*) $($then)*;
         $ask::<Kept>($($argument),*) $($then)*;
@@ -642,6 +650,51 @@ fn the_schema_knows_every_reason() {
 #[test]
 fn every_reason_has_words_and_a_code_and_comes_back_from_json() {
     of_every_family!(holds_of());
+}
+
+/// Records of earlier versions have the sentence and no reason, in a verdict and in a pod.
+#[test]
+fn what_was_too_complex_is_read_from_the_sentence_of_an_earlier_version() {
+    use crate::scheduling::PodTraits;
+    let sentences = [
+        "too complex: its constraints have 20001 parts, more than one decision looks at; with fewer or simpler terms it counts again",
+        "too complex: there are more kinds of pods than one decision looks at, and its namespace has most of them",
+        "too complex: to weigh its constraints takes 12000000 steps, more than its namespace's share of the 10000000 of one decision leaves; with fewer or simpler affinity terms, or fewer kinds of pods, it counts again",
+        "too complex: the disruption budgets of the namespace shop would be asked too often",
+    ];
+    let all = Excess::all();
+    assert_eq!(sentences.len(), all.len());
+    for (why, excess) in sentences.into_iter().zip(all) {
+        let old = serde_json::json!({"code": "too_complex", "why": why});
+        let refused: Refused = serde_json::from_value(old.clone()).expect("an earlier version's");
+        let blocked: Blocked = serde_json::from_value(old).expect("an earlier version's");
+        let pod: PodTraits =
+            serde_json::from_value(serde_json::json!({"left_out": why})).expect("an earlier pod");
+        assert_eq!(pod.left_out.as_ref(), Some(&excess));
+        let again = serde_json::to_value(&pod).expect("plain data");
+        let again: PodTraits = serde_json::from_value(again).expect("what was written");
+        assert_eq!(again, pod);
+        assert_eq!(
+            serde_json::to_value(&refused).expect("plain data"),
+            serde_json::json!({"code": "too_complex", "why": why, "excess": excess}),
+            "the sentence stays where it was"
+        );
+        assert_eq!(
+            blocked,
+            Blocked::TooComplex {
+                excess: excess.clone()
+            }
+        );
+        assert_eq!(refused, Refused::TooComplex { excess });
+    }
+    for json in [
+        serde_json::json!({"code": "too_complex", "why": "too much"}),
+        serde_json::json!({"code": "too_complex"}),
+    ] {
+        assert!(serde_json::from_value::<Refused>(json).is_err());
+    }
+    let whole: PodTraits = serde_json::from_value(serde_json::json!({})).expect("nothing is there");
+    assert_eq!(whole.left_out, None);
 }
 
 #[test]

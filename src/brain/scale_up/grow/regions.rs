@@ -14,7 +14,7 @@ impl PlanView<'_, '_> {
             &self.catalog.choices[pick.choice],
             &self.catalog.choices[best.choice],
         );
-        let same = one.pool_index == other.pool_index && one.type_name == other.type_name;
+        let same = one.pool_type == other.pool_type;
         let rank = |choice: &Choice<'_>, of: &Pick| {
             self.limits.host_rank(choice, &choice.offers[of.offer])
         };
@@ -32,12 +32,11 @@ impl PlanView<'_, '_> {
     ) -> bool {
         let here = &self.catalog.choices[choice];
         let rank = self.limits.host_rank(here, &here.offers[offer]);
-        let terms = |of: &Choice<'_>| (of.pool_index, of.policy.weight, of.price);
+        let terms = |of: &Choice<'_>| (of.pool_type, of.policy.weight, of.price);
         let sister = |index: &ChoiceIndex| {
             let other = &self.catalog.choices[*index];
             *index != choice
                 && terms(other) == terms(here)
-                && other.type_name == here.type_name
                 && self.limits.pool_admits(self.turn, other).is_ok()
         };
         let sisters = self.catalog.choices.indexes().filter(sister);

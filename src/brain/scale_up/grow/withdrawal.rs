@@ -116,18 +116,15 @@ fn find_withdrawable(
         *rows.entry(of.row).or_default() |= of.left() > 0;
     }
     let left = rows.values().any(|waits| *waits);
-    // By pool and weight: a pool's regions may differ in weight.
-    let mut known: BTreeMap<(PoolIndex, i32), bool> = BTreeMap::new();
+    let rows = MinRows { view, rows: &rows };
+    let mut known: BTreeMap<PoolIndex, MinPods> = BTreeMap::new();
     let mut may_go = |planned: &PlannedMachine| {
-        let choice = view.choice(planned.choice);
-        let key = (choice.pool_index, choice.policy.weight);
         if !planned.is_for_min() {
             return true;
         }
-        !lacking
-            && *known
-                .entry(key)
-                .or_insert_with(|| takes_part(view, choice, &rows))
+        let pool = view.choice(planned.choice).pool_index;
+        let pods = || *known.entry(pool).or_insert_with(|| rows.pods_of(pool));
+        !lacking && rows.may_go(planned, pods)
     };
     let machines = view.planned.machines.indexes().filter(|machine| {
         let planned = &view.planned.machines[*machine];
@@ -137,28 +134,61 @@ fn find_withdrawable(
     (left || !machines.is_empty()).then_some(machines)
 }
 
-/// Whether machines for the `min` of a choice's pool take part in the second plan. Some pods must fit the pool's types. Of those, one must
-/// have no place, or none may fit a pool of higher weight that limits allow one more machine: for the weight's sake the search would make a machine there,
-/// although this one is made in any case, and takes pods as an existing node does.
-fn takes_part(view: PlanView<'_, '_>, kept: &Choice<'_>, rows: &BTreeMap<RowIndex, bool>) -> bool {
-    let choices = view.catalog.choices;
-    let (mut some, mut left, mut heavier) = (false, false, false);
-    for (row, waits) in rows {
-        let any = &view.catalog.rows.get(*row).any;
-        let could_be = |of: &dyn Fn(&Choice<'_>) -> bool| {
-            let mut choices = choices.indexed();
-            choices.any(|(index, choice)| any[index] && of(choice))
+/// The rows of groups that may be laid out anew, each with whether a pod of one waits.
+#[derive(Clone, Copy)]
+struct MinRows<'r, 'v, 'a> {
+    view: PlanView<'v, 'a>,
+    rows: &'r BTreeMap<RowIndex, bool>,
+}
+
+/// The pods that could be on a machine of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MinPods {
+    None,
+    /// Some could, and have a place.
+    Placed,
+    /// One of those that could waits.
+    Waiting,
+}
+
+impl MinRows<'_, '_, '_> {
+    /// Whether pods of a row could be on a machine of one of these choices.
+    fn could_be(&self, row: RowIndex, of: impl Fn(&Choice<'_>) -> bool) -> bool {
+        let any = &self.view.catalog.rows.get(row).any;
+        let mut choices = self.view.catalog.choices.indexed();
+        choices.any(|(index, choice)| any[index] && of(choice))
+    }
+
+    fn pods_of(&self, pool: PoolIndex) -> MinPods {
+        let mut pods = MinPods::None;
+        for (row, waits) in self.rows {
+            if self.could_be(*row, |choice| choice.pool_index == pool) {
+                if *waits {
+                    return MinPods::Waiting;
+                }
+                pods = MinPods::Placed;
+            }
+        }
+        pods
+    }
+
+    /// Whether a machine for the `min` of its pool is laid out anew: one of the pods that could be on the pool's machines waits, or some
+    /// could be and none of those on this machine could be in a heavier pool that limits allow one more machine. For the weight's sake
+    /// such a pod would get a machine more there, while this one is made in any case, and takes pods as a node that is there does. Pods
+    /// that are in the heavier pool already stay there, whatever becomes of this machine.
+    fn may_go(&self, planned: &PlannedMachine, pods: impl FnOnce() -> MinPods) -> bool {
+        let weight = self.view.choice(planned.choice).policy.weight;
+        let heavier = |choice: &Choice<'_>| {
+            choice.policy.weight > weight && self.view.limits.admits(self.view.turn, choice).is_ok()
         };
-        if could_be(&|choice| choice.pool_index == kept.pool_index) {
-            some = true;
-            left |= *waits;
-            heavier |= could_be(&|choice| {
-                choice.policy.weight > kept.policy.weight
-                    && view.limits.admits(view.turn, choice).is_ok()
-            });
+        match pods() {
+            MinPods::None => false,
+            MinPods::Waiting => true,
+            MinPods::Placed => !planned
+                .groups()
+                .any(|group| self.could_be(self.view.pending.groups[group].row, heavier)),
         }
     }
-    some && (left || !heavier)
 }
 
 /// How many of these machines are for the `min` of which pool.

@@ -86,6 +86,11 @@ fn tables() -> String {
         "`details` of the verdicts `held` and `no_compatible_pool`, `others_details` of `triggers` and `replaced`, `held_details` of \
          an offer in `explain pod`.",
     );
+    table::<Excess>(
+        t,
+        "What is too complex",
+        "`excess` of `too_complex`, of a pod that waits and of one that keeps its node.",
+    );
     rows::<HostRefused>(
         t,
         "Why a host takes no machine",

@@ -1,6 +1,7 @@
 //! Every reason's sentence, one file for each family: the only place where a reason becomes words, for terminal, JSON,
 //! Events and log. Lower case, without a full stop; amounts as people write them ([`crate::words`]).
 
+pub(super) mod excess;
 mod held;
 mod leaving;
 mod misfit;

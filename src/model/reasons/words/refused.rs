@@ -66,7 +66,7 @@ impl Display for Refused {
             Refused::PlannedBeside { misfit, pod } => {
                 write!(f, "{misfit}; {pod} goes there in this plan")
             }
-            Refused::TooComplex { why } => f.write_str(why),
+            Refused::TooComplex { excess } => excess.fmt(f),
             Refused::Chained => write!(
                 f,
                 "too complex: its place hangs on those of other pods in too long a chain to be looked at within the budget of one decision"

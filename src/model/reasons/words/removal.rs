@@ -287,7 +287,7 @@ impl Display for After {
 impl Display for Blocked {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Blocked::TooComplex { why } => f.write_str(why),
+            Blocked::TooComplex { excess } => excess.fmt(f),
             Blocked::Annotation { annotation, value } => {
                 write!(f, "its annotation {annotation} is {value}")
             }

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::state::{Draft, DraftMachine};
 use super::{Model, ModelSet, Problem};
+use crate::decision::addresses::AddressRooms;
 use crate::index::{
     DraftMachineIndex, HostIndex, IndexVec, ModelClassIndex, ModelIndex, PoolIndex, SiteIndex,
     TierIndex,
@@ -30,6 +31,7 @@ pub(super) struct Books {
     total: Allowance,
     hosts: IndexVec<HostIndex, HostCapacity>,
     stores: Stores,
+    addresses: AddressRooms,
 }
 
 impl Allowance {
@@ -74,6 +76,7 @@ impl Books {
             total: problem.total.clone(),
             hosts: problem.hosts.clone(),
             stores: problem.stores.clone(),
+            addresses: problem.addresses.clone(),
         }
     }
 
@@ -85,7 +88,11 @@ impl Books {
     /// The site for one more machine of a model: the host that its pool's strategy takes.
     pub(super) fn site(&self, problem: &Problem, model: ModelIndex) -> Option<SiteIndex> {
         let of = &problem.models[model];
-        if !self.total.admits(of) || !self.pools[of.pool].admits(of) {
+        let networks = &problem.network_demands[of.pool_region];
+        if !self.total.admits(of)
+            || !self.pools[of.pool].admits(of)
+            || !self.addresses.admits(networks)
+        {
             return None;
         }
         let demand = &problem.demands[of.pool_region];
@@ -104,6 +111,8 @@ impl Books {
         self.total.take(of);
         self.hosts[of.sites[site].host].take(of.pool, of.size());
         self.stores.take(&of.takes[site]);
+        self.addresses
+            .take(&problem.network_demands[of.pool_region]);
     }
 
     pub(super) fn give(&mut self, problem: &Problem, model: ModelIndex, site: SiteIndex) {
@@ -112,10 +121,13 @@ impl Books {
         self.total.give(of);
         self.hosts[of.sites[site].host].give(of.pool, of.size());
         self.stores.give(&of.takes[site]);
+        self.addresses
+            .give(&problem.network_demands[of.pool_region]);
     }
 
-    /// The first of these models that may be made, and where. Of a pool over several regions that is where its strategy takes a
-    /// host, as if all hosts were in one: [`crate::scale_up::one_machine::bind`] does as much for a machine by itself.
+    /// The first of these models that may be made, and where. Of a pool's type that has the same rank on hosts that are not alike, or in
+    /// several regions, that is where the pool's strategy takes a host, as if all hosts were alike and in one region:
+    /// [`crate::scale_up::one_machine::bind`] does as much for a machine by itself.
     fn first(&self, problem: &Problem, models: &ModelSet) -> Option<(ModelIndex, SiteIndex)> {
         let mut models = models.iter();
         let mut best = models.find_map(|model| Some((model, self.site(problem, model)?)))?;
@@ -123,9 +135,7 @@ impl Books {
         // Those of one rank come one after the other.
         let twins = models.take_while(|model| problem.models[*model].rank() == first.rank());
         for model in twins {
-            let of = &problem.models[model];
-            let elsewhere = of.pool == first.pool && of.pool_region != first.pool_region;
-            if !elsewhere || of.size() != first.size() {
+            if problem.models[model].pool_type != first.pool_type {
                 continue;
             }
             if let Some(site) = self.site(problem, model)

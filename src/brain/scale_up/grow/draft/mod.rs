@@ -39,10 +39,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub(super) use model_set::ModelSet;
 
+use crate::decision::addresses::{AddressRooms, NetworkDemands};
 use crate::index::{
     AmountIndex, ChoiceIndex, DraftMachineIndex, FixedIndex, HostIndex, IndexVec, KeyId, LotIndex,
-    MadeIndex, ModelClassIndex, ModelIndex, OfferIndex, PoolIndex, PoolRegionIndex, SiteIndex,
-    TallyIndex, TierIndex, indexes_in,
+    MadeIndex, ModelClassIndex, ModelIndex, OfferIndex, PoolIndex, PoolRegionIndex, PoolTypeIndex,
+    SiteIndex, TallyIndex, TierIndex, indexes_in,
 };
 use crate::scale_up::hosts::{HostCapacity, HostDemand};
 use crate::scale_up::limits::Allowance;
@@ -98,6 +99,7 @@ pub(super) struct Model {
     pub(super) takes: IndexVec<SiteIndex, Takes>,
     pub(super) pool: PoolIndex,
     pub(super) pool_region: PoolRegionIndex,
+    pub(super) pool_type: PoolTypeIndex,
     pub(super) tier: TierIndex,
     pub(super) price: i64,
     /// How much it has that these pods do not request: extended resources, taints, labels.
@@ -157,6 +159,9 @@ pub(super) struct Problem {
     /// What each pool asks of hosts in each of its regions.
     pub(super) demands: IndexVec<PoolRegionIndex, HostDemand>,
     pub(super) stores: Stores,
+    /// Addresses of networks, which pools may share.
+    pub(super) addresses: AddressRooms,
+    pub(super) network_demands: NetworkDemands,
     /// The plan there is: only a better one is an answer.
     pub(super) rank: Rank,
     /// Where pods are not nominated for nodes: lots with how many pods, in the order in which kube-scheduler takes them.
@@ -217,6 +222,7 @@ impl Problem {
         (&self.lots, &self.models, &self.classes, &self.fixed).hash(&mut hasher);
         (&self.counters, &self.pools, &self.total).hash(&mut hasher);
         (&self.hosts, &self.demands, &self.stores).hash(&mut hasher);
+        (&self.addresses, &self.network_demands).hash(&mut hasher);
         (&self.rank, &self.queue, self.deals).hash(&mut hasher);
         hasher.finish()
     }
