@@ -80,6 +80,9 @@ fn offline(turn: &DecisionBuilder<'_>, name: &Arc<str>, region: &Region) -> Vec<
     with.collect()
 }
 
+/// A template that cannot be used, and its fault if it is there and has one.
+type TemplateLack = (Arc<str>, Option<ForeignText>);
+
 /// Pools that get no machine in a region, for want of a template on every host that they may use and that is there: by the template and what
 /// is wrong with it.
 fn without_template(turn: &DecisionBuilder<'_>, name: &str, region: &Region) -> Vec<Warning> {
@@ -104,12 +107,13 @@ fn without_template(turn: &DecisionBuilder<'_>, name: &str, region: &Region) -> 
             };
             all.then(|| ((pool.template.clone(), fault), pool_name.clone()))
         });
-    let mut found: BTreeMap<(Arc<str>, Option<ForeignText>), Vec<Arc<str>>> = BTreeMap::new();
+    let mut pools_by_lack: BTreeMap<TemplateLack, Vec<Arc<str>>> = BTreeMap::new();
     for (lack, pool) in lacking {
-        found.entry(lack).or_default().push(pool);
+        pools_by_lack.entry(lack).or_default().push(pool);
     }
-    let warnings = found.into_iter().filter_map(|((template, fault), pools)| {
-        let (pool, further_pools) = pools.split_first()?;
+    let warnings = pools_by_lack.into_iter();
+    let warnings = warnings.filter_map(|((template, fault), with_it)| {
+        let (pool, further_pools) = with_it.split_first()?;
         Some(Warning::NoTemplate {
             pool: pool.clone(),
             further_pools: further_pools.to_vec(),

@@ -240,8 +240,8 @@ impl LimitTracker {
         }
         let stores = &mut self.stores;
         let storages = &self.store_indexes.storages;
-        machine_disks::each_of(storages, machine, |disks, being_made| {
-            stores.count(disks, being_made);
+        machine_disks::each_of(storages, machine, |disks, coming| {
+            stores.count(disks, coming);
         });
     }
 

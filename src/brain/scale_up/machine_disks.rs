@@ -24,8 +24,8 @@ pub(crate) fn each_of(
     let vm = vm.filter(|vm| !vm.disks.is_empty() && *vm.host == *seen.host);
     let copies = region.templates.get(&*seen.mark.template);
     let reach = |copy: &&TemplateCopy| copy.shared || *copy.host == *seen.host;
-    let copy = copies.and_then(|copies| copies.iter().find(reach));
-    let clone = copy
+    let reached = copies.and_then(|copies| copies.iter().find(reach));
+    let clone = reached
         .zip(machine.instance_type)
         .filter(|_| being_made || vm.is_none());
     match (clone, vm) {
