@@ -464,6 +464,20 @@ impl LimitTracker {
         (first..=highest).chain(lowest..first).find(free)
     }
 
+    /// By region: how many VMIDs of its range nothing has.
+    fn free_vmids<'p>(&self, turn: &DecisionBuilder<'p>) -> BTreeMap<&'p Arc<str>, u64> {
+        let regions = turn.view.policy.regions.iter();
+        let free = regions.map(|(name, of)| {
+            let taken = self.vmids.get(name).into_iter().flatten();
+            let taken = taken.filter(|vmid| **vmid != VOLUMES_VMID);
+            let taken = taken.chain([&VOLUMES_VMID]);
+            let taken = taken.filter(|vmid| (of.vmid_first..=of.vmid_last).contains(vmid));
+            let whole = (u64::from(of.vmid_last) + 1).saturating_sub(u64::from(of.vmid_first));
+            (name, whole.saturating_sub(taken.count() as u64))
+        });
+        free.collect()
+    }
+
     /// Books one machine.
     pub(crate) fn book(&mut self, choice: &Choice<'_>, offer: &Offer<'_>, vmid: u32) {
         self.pools[choice.pool_index].machines += 1;
@@ -505,6 +519,7 @@ impl LimitTracker {
     pub(crate) fn spare(&self, turn: &DecisionBuilder<'_>, choices: &ChoiceList<'_>) -> Spare {
         let left =
             |max: Option<i64>, used: i64| max.map_or(i64::MAX, |max| max.saturating_sub(used));
+        let free_vmids = self.free_vmids(turn);
         let policies = turn.view.policy.pools.values();
         let pools = self.pools.indexed().zip(policies);
         let pools = pools.map(|((pool, used), policy)| {
@@ -512,10 +527,13 @@ impl LimitTracker {
             let open = places
                 .any(|choice| choice.pool_index == pool && self.pool_admits(turn, choice).is_ok());
             let most = if open { u64::from(policy.max) } else { 0 };
+            let regions = policy.everywhere().map(|there| &there.region);
+            let vmids: u64 = regions.filter_map(|region| free_vmids.get(region)).sum();
             Allowance {
                 machines: most
                     .saturating_sub(used.machines)
-                    .min(self.addresses.machines(policy)),
+                    .min(self.addresses.machines(policy))
+                    .min(vmids),
                 cpu_milli: left(policy.max_cpu_milli, used.cpu_milli),
                 memory: left(policy.max_memory, used.memory),
             }
@@ -533,7 +551,7 @@ impl LimitTracker {
         Spare {
             pools,
             total: Allowance {
-                machines: nodes.min(in_flight),
+                machines: nodes.min(in_flight).min(free_vmids.values().sum()),
                 cpu_milli: left(self.totals.max_cpu_milli, cpu),
                 memory: left(self.totals.max_memory, memory),
             },
