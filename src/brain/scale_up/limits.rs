@@ -447,6 +447,20 @@ impl LimitTracker {
         (first..=highest).chain(lowest..first).find(free)
     }
 
+    /// By region: how many VMIDs of its range nothing has.
+    fn free_vmids<'p>(&self, turn: &DecisionBuilder<'p>) -> BTreeMap<&'p Arc<str>, u64> {
+        let regions = turn.view.policy.regions.iter();
+        let free = regions.map(|(name, of)| {
+            let taken = self.vmids.get(name).into_iter().flatten();
+            let taken = taken.filter(|vmid| **vmid != VOLUMES_VMID);
+            let taken = taken.chain([&VOLUMES_VMID]);
+            let taken = taken.filter(|vmid| (of.vmid_first..=of.vmid_last).contains(vmid));
+            let whole = (u64::from(of.vmid_last) + 1).saturating_sub(u64::from(of.vmid_first));
+            (name, whole.saturating_sub(taken.count() as u64))
+        });
+        free.collect()
+    }
+
     /// Books one machine.
     pub(crate) fn book(&mut self, choice: &Choice<'_>, offer: &Offer<'_>, vmid: u32) {
         self.pools[choice.pool_index].machines += 1;
@@ -488,6 +502,7 @@ impl LimitTracker {
     pub(crate) fn spare(&self, turn: &DecisionBuilder<'_>, choices: &ChoiceList<'_>) -> Spare {
         let left =
             |max: Option<i64>, used: i64| max.map_or(i64::MAX, |max| max.saturating_sub(used));
+        let free_vmids = self.free_vmids(turn);
         let policies = turn.view.policy.pools.values();
         let (addresses, network_demands) = self.addresses.rooms(turn.view.policy);
         let mut regions = network_demands.iter();
@@ -499,8 +514,10 @@ impl LimitTracker {
             let open = places
                 .any(|choice| choice.pool_index == pool && self.pool_admits(turn, choice).is_ok());
             let most = if open { u64::from(policy.max) } else { 0 };
+            let there = policy.everywhere().map(|there| &there.region);
+            let vmids: u64 = there.filter_map(|region| free_vmids.get(region)).sum();
             Allowance {
-                machines: most.saturating_sub(used.machines).min(addressed),
+                machines: most.saturating_sub(used.machines).min(addressed).min(vmids),
                 cpu_milli: left(policy.max_cpu_milli, used.cpu_milli),
                 memory: left(policy.max_memory, used.memory),
             }
@@ -519,7 +536,10 @@ impl LimitTracker {
         Spare {
             pools,
             total: Allowance {
-                machines: nodes.min(in_flight).min(addressed),
+                machines: nodes
+                    .min(in_flight)
+                    .min(addressed)
+                    .min(free_vmids.values().sum()),
                 cpu_milli: left(self.totals.max_cpu_milli, cpu),
                 memory: left(self.totals.max_memory, memory),
             },

@@ -23,6 +23,7 @@ mod explaining;
 mod failing_hosts;
 mod first_to_open;
 mod growing;
+mod hidden;
 mod holding;
 mod hosts;
 pub(super) mod in_place;

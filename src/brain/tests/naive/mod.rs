@@ -5,7 +5,7 @@
 //! asks every filter of each at its turn. In which order the brain thought is not said in a report, so
 //! any order in which all of them fit will do: pods that fit now are laid down now.
 
-mod spots;
+pub(super) mod spots;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -62,7 +62,7 @@ pub(super) fn leaving(lab: &Lab, name: &str) -> bool {
 }
 
 /// All spots, with what stands on them.
-pub(super) fn all(lab: &Lab, decision: &Decision) -> Vec<NodeInfo> {
+pub(in crate::tests) fn all(lab: &Lab, decision: &Decision) -> Vec<NodeInfo> {
     let mut spots = Vec::new();
     for (name, node) in &lab.snapshot.cluster.nodes {
         if !leaving(lab, name) {
@@ -184,7 +184,7 @@ fn standing(lab: &Lab, name: &str) -> Vec<PodInfo> {
 }
 
 /// A machine as its pool and type promise it, with the DaemonSets that will run there.
-fn template(
+pub(in crate::tests) fn template(
     lab: &Lab,
     name: &Arc<str>,
     pool: &str,
