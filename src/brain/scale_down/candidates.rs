@@ -65,13 +65,13 @@ pub(crate) struct PodsToMove<'a> {
     /// Pods that run there.
     pub(crate) pods: Vec<Keyed<'a>>,
     /// Pending pods that this decision has put there.
-    pub(crate) guests: usize,
+    pub(crate) new_pods: usize,
 }
 
 impl PodsToMove<'_> {
     /// With how many pods they are.
     pub(crate) fn counted(&self) -> (&Self, usize) {
-        (self, self.pods.len() + self.guests)
+        (self, self.pods.len() + self.new_pods)
     }
 }
 
@@ -361,16 +361,16 @@ fn list_pods_to_move<'a>(
         shape,
         need: need.map(Arc::new),
         pods,
-        guests: 0,
+        new_pods: 0,
     });
-    let guests = world.nodes[index].guests.iter();
-    let guests = guests.map(|(shape, need, guests)| PodsToMove {
+    let new_pods = world.nodes[index].new_pods.iter();
+    let new_pods = new_pods.map(|(shape, need, new_pods)| PodsToMove {
         shape: *shape,
         need: need.clone(),
         pods: Vec::new(),
-        guests: *guests,
+        new_pods: *new_pods,
     });
-    let mut loads: Vec<PodsToMove<'a>> = moving.chain(guests).collect();
+    let mut loads: Vec<PodsToMove<'a>> = moving.chain(new_pods).collect();
     sort_hardest_first(world, &mut loads);
     Ok(loads)
 }

@@ -146,7 +146,7 @@ impl<'a> RemovalAllowance<'a> {
         };
         let settings = settings(turn, machine);
         let reason = due(turn, machine, candidate, settings)?;
-        if candidate.loads.iter().any(|load| load.guests > 0) {
+        if candidate.loads.iter().any(|load| load.new_pods > 0) {
             return Err(Keep::because(Kept::PodsExpected));
         }
         self.delays(turn, candidate, settings)?;

@@ -551,7 +551,7 @@ pub(crate) fn place<'a>(
         ports: Vec::new(),
         residents: IndexVec::default(),
         slots: choice.slots.clone(),
-        guests: Vec::new(),
+        new_pods: Vec::new(),
         bindings: VolumeBindings::default(),
         receives: false,
     });

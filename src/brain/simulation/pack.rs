@@ -312,8 +312,8 @@ pub(crate) fn seat<'a>(
         if count == 0 {
             continue;
         }
-        let guest = (group.shape, group.need.clone(), count);
-        world.nodes[node].guests.push(guest);
+        let new_pods = (group.shape, group.need.clone(), count);
+        world.nodes[node].new_pods.push(new_pods);
         if group.calls() {
             let verdict = seats.verdict(world);
             let waits = matches!(verdict, PodVerdict::FitsMachine { .. });

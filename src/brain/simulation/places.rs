@@ -138,7 +138,7 @@ fn add_machine<'a>(
         ports: Vec::new(),
         residents: IndexVec::default(),
         slots: slots::promised(turn, machine.pool_name(), machine.instance_type),
-        guests: Vec::new(),
+        new_pods: Vec::new(),
         bindings: VolumeBindings::default(),
         receives: false,
     });
@@ -307,7 +307,7 @@ fn simulate_node(
         ports: Vec::new(),
         residents: IndexVec::default(),
         slots: slots::of_node(turn, name, machine.filter(|_| coming)),
-        guests: Vec::new(),
+        new_pods: Vec::new(),
         bindings: VolumeBindings::default(),
         receives: false,
     };

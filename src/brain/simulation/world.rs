@@ -56,7 +56,7 @@ pub(crate) struct SimNode {
     /// What volumes it can still attach; `None` when it has no limit.
     pub(crate) slots: Option<Arc<AttachSlots>>,
     /// Pods that this decision puts here and that are not bound: shape, claims, how many.
-    pub(crate) guests: Vec<(ShapeId, Option<Arc<VolumeNeed>>, usize)>,
+    pub(crate) new_pods: Vec<(ShapeId, Option<Arc<VolumeNeed>>, usize)>,
     /// Volumes that claims of pods which this decision puts here took.
     pub(crate) bindings: VolumeBindings,
     /// Pods of a node that goes shall come here: it must stay.
@@ -514,7 +514,7 @@ impl<'a> SimCluster<'a> {
             self.put(index, id, 1, pod.deletion.is_some());
             self.supply(index, need, 1);
             let node = &mut self.nodes[index];
-            node.guests.push((id, need.cloned().map(Arc::new), 1));
+            node.new_pods.push((id, need.cloned().map(Arc::new), 1));
         }
     }
 }

@@ -300,7 +300,7 @@ fn land_elsewhere<'a>(
         .collect();
     for mut load in list_pods_to_move(world, name, moving) {
         let (shape, need) = (load.shape, load.need.clone());
-        let wanted = load.pods.len().max(load.guests);
+        let wanted = load.pods.len().max(load.new_pods);
         let mut undo = Vec::new();
         let placed = pack::place_with_undo(world, shape, need.as_deref(), wanted, &open, &mut undo);
         let mut left = std::mem::take(&mut load.pods).into_iter();
@@ -326,20 +326,20 @@ fn list_pods_to_move<'a>(
     moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>>,
 ) -> Vec<PodsToMove<'a>> {
     let node = world.by_name.get(name).map(|node| &world.nodes[*node]);
-    let guests = node.into_iter().flat_map(|node| &node.guests);
-    let guests = guests.map(|(shape, need, guests)| PodsToMove {
+    let new_pods = node.into_iter().flat_map(|node| &node.new_pods);
+    let new_pods = new_pods.map(|(shape, need, new_pods)| PodsToMove {
         shape: *shape,
         need: need.clone(),
         pods: Vec::new(),
-        guests: *guests,
+        new_pods: *new_pods,
     });
     let moving = moving.into_iter().map(|((shape, need), pods)| PodsToMove {
         shape,
         need: need.map(Arc::new),
         pods,
-        guests: 0,
+        new_pods: 0,
     });
-    let mut loads: Vec<PodsToMove<'a>> = moving.chain(guests).collect();
+    let mut loads: Vec<PodsToMove<'a>> = moving.chain(new_pods).collect();
     candidates::sort_hardest_first(world, &mut loads);
     loads
 }

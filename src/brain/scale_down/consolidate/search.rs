@@ -125,7 +125,7 @@ fn may_be_replaced<'a>(
         && machine.seen.failure.is_none()
         && !turn.memory.unreplaceable.contains_key(candidate.name)
         && !candidate.empty()
-        && candidate.loads.iter().all(|load| load.guests == 0)
+        && candidate.loads.iter().all(|load| load.new_pods == 0)
         && !world.nodes[candidate.index].receives
         && turn.holds.may_shrink(region).is_ok();
     if !wanted {

@@ -197,7 +197,7 @@ impl FirstPlan<'_, '_, '_> {
         }
         for seats in found {
             let node = &mut world.nodes[seats.node];
-            node.guests.push((shape, need.clone(), seats.count));
+            node.new_pods.push((shape, need.clone(), seats.count));
             let pods = self.pending.take_next(turn, lead, seats.count);
             let verdict = seats.verdict(world);
             for asker in pods {

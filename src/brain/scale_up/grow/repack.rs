@@ -373,8 +373,8 @@ impl RepackTrial<'_, '_, '_> {
                     others: group.why.clone(),
                 },
                 _ => {
-                    let guest = (group.shape, group.need.clone(), seat.count);
-                    world.nodes[seat.node].guests.push(guest);
+                    let new_pods = (group.shape, group.need.clone(), seat.count);
+                    world.nodes[seat.node].new_pods.push(new_pods);
                     Seats::free(seat.node, seat.count).verdict(world)
                 }
             };

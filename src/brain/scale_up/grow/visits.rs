@@ -82,9 +82,9 @@ pub(super) fn leave<'a>(
         }
         let shape = pending.groups[visit.group].shape;
         for node in visit.nodes() {
-            let guests = &mut planner.world.nodes[node].guests;
-            if let Some(last) = guests.iter().rposition(|(of, ..)| *of == shape) {
-                guests.remove(last);
+            let new_pods = &mut planner.world.nodes[node].new_pods;
+            if let Some(last) = new_pods.iter().rposition(|(of, ..)| *of == shape) {
+                new_pods.remove(last);
             }
         }
     }
@@ -109,8 +109,8 @@ pub(super) fn come_again<'a>(
             world.put(*node, group.shape, *count as u64, false);
             saved.with(world.supply(*node, group.need.as_deref(), *count as u64));
             undo.push((*node, saved));
-            let guest = (group.shape, group.need.clone(), *count);
-            world.nodes[*node].guests.push(guest);
+            let new_pods = (group.shape, group.need.clone(), *count);
+            world.nodes[*node].new_pods.push(new_pods);
         }
         for node in &visit.forced {
             let world = &mut *planner.world;
@@ -124,8 +124,8 @@ pub(super) fn come_again<'a>(
                 &mut index,
                 &mut Some(&mut undo),
             );
-            let guest = (group.shape, group.need.clone(), 1);
-            world.nodes[*node].guests.push(guest);
+            let new_pods = (group.shape, group.need.clone(), 1);
+            world.nodes[*node].new_pods.push(new_pods);
         }
         Visit { undo, ..visit }
     });
