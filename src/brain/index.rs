@@ -163,7 +163,7 @@ index_types! {
     /// Index of a load among those that are laid together: of pods of a node that goes, which are alike.
     LoadIndex;
 
-    /// Index of a counter in `Company`.
+    /// Index of a counter in `InterPodConstraints`.
     CounterId;
 
     /// Index of what a counter has counted, in `CounterRules::counters`.

@@ -100,5 +100,5 @@ fn decide_on(
     chosen_hosts::report(&mut turn, &choices);
     lost_cpus::report(&mut turn);
     networks::report(&mut turn);
-    (turn.finish(), world.company.steps())
+    (turn.finish(), world.inter_pod.steps())
 }

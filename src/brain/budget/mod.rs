@@ -33,7 +33,7 @@ use crate::constraints::alike::Alike;
 use crate::constraints::shape::NamespacedShape;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{IndexVec, ShapeId};
-use crate::simulation::company::takes_in;
+use crate::simulation::inter_pod::takes_in;
 use weight::Weight;
 
 /// Namespaces that are named in the warning.

@@ -187,7 +187,7 @@ impl Rehearsals {
             restless,
             surplus: surplus::by_pool(turn),
             newcomers: count_newcomers_allowed(turn),
-            began: world.company.steps(),
+            began: world.inter_pod.steps(),
         }
     }
 

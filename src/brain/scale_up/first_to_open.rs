@@ -15,7 +15,7 @@ use model::scheduling::{HOSTNAME_LABEL, PodShape, PodTerm};
 use crate::constraints::shape::NamespacedShape;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{NodeIndex, ShapeId};
-use crate::simulation::company::takes_in;
+use crate::simulation::inter_pod::takes_in;
 use crate::simulation::work;
 use crate::simulation::world::{NodeOrigin, SimCluster};
 
@@ -53,7 +53,7 @@ pub(crate) fn order<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'
         let mut left = world.nodes[node].free.clone();
         let mut all_fit = true;
         for target in targets.iter().filter(|target| target.node != node) {
-            world.company.work(1);
+            world.inter_pod.work(1);
             if !goes_to(world, target.shape, node) {
                 continue;
             }
@@ -98,7 +98,7 @@ fn targets<'a>(turn: &DecisionBuilder<'a>, world: &mut SimCluster<'a>) -> Vec<Bo
             .copied()
             .filter(|id| terms(pod(*id).shape).next().is_some())
             .collect();
-        world.company.work(followers.len() * shapes.len());
+        world.inter_pod.work(followers.len() * shapes.len());
         for (id, count) in shapes {
             let target = pod(*id);
             // A pod comes to no node before its own target, unless it is its own.

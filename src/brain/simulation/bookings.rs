@@ -105,7 +105,7 @@ impl<'a> Bookings<'a> {
         working: bool,
     ) -> bool {
         let mut anybody = false;
-        // Pods that need each other's company are tried again after the others: every round but the last
+        // Pods with required affinity to each other are tried again after the others: every round but the last
         // places a pod.
         loop {
             let mut placed = false;

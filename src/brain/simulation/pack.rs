@@ -16,8 +16,8 @@ use crate::index::{
     DemandIndex, FitPlaceIndex, FitStretchIndex, IndexVec, NodeIndex, ShapeId, indexes_in,
 };
 use crate::simulation::bookings::{self, Bookings};
-use crate::simulation::company::Rules;
 use crate::simulation::demand::{Demand, Group, Groups};
+use crate::simulation::inter_pod::Rules;
 use crate::simulation::preempt;
 use crate::simulation::work;
 use crate::simulation::world::{NodeOrigin, Saved, SimCluster, SimNodes};
@@ -264,7 +264,7 @@ fn ranks(
 /// Whether pods of a shape have affinity to others of which none has a place yet, so that they fit nowhere.
 pub(crate) fn is_stranded(world: &mut SimCluster<'_>, shape: ShapeId) -> bool {
     let rules = world.rules(shape);
-    rules.is_some_and(|rules| world.company.is_stranded(&rules))
+    rules.is_some_and(|rules| world.inter_pod.is_stranded(&rules))
 }
 
 /// Places what fits of one group; says whether anything did. `firm`: nobody is preempted.
@@ -497,14 +497,14 @@ fn put(
         let count = usize::try_from(most).unwrap_or(usize::MAX).min(left);
         let pods = Resident::of(id, count as u64);
         let saved = undo.is_some().then(|| world.save(index, pods));
-        let floor = rules.as_deref().map(|rules| world.company.floor(rules));
+        let floor = rules.as_deref().map(|rules| world.inter_pod.floor(rules));
         world.put(index, id, count as u64, false);
         let bindings = world.supply(index, need, count as u64);
         if let (Some(undo), Some(mut saved)) = (undo.as_deref_mut(), saved) {
             saved.with(bindings);
             undo.push((index, saved));
         }
-        let risen = rules.as_deref().map(|rules| world.company.floor(rules)) > floor;
+        let risen = rules.as_deref().map(|rules| world.inter_pod.floor(rules)) > floor;
         match placed.last_mut() {
             Some((last, sum)) if *last == index => *sum += count,
             _ => placed.push((index, count)),
@@ -555,7 +555,7 @@ pub(crate) fn admitted(
         return None;
     }
     let most = rules.map_or(u64::MAX, |rules| {
-        world.company.most(rules, world.company.at(index))
+        world.inter_pod.most(rules, world.inter_pod.at(index))
     });
     let most = world.served(index, need, room.min(most));
     Some(most).filter(|most| *most > 0)

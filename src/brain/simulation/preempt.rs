@@ -21,7 +21,7 @@ use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::{NamespacedShape, Resident};
 use crate::index::{FitPlaceIndex, NodeIndex, ShapeId};
 use crate::observed::view::SnapshotView;
-use crate::simulation::company::Rules;
+use crate::simulation::inter_pod::Rules;
 use crate::simulation::pack::{self, FitIndex};
 use crate::simulation::world::{Saved, SimCluster};
 
@@ -148,7 +148,7 @@ pub(crate) fn force(
     while placed.len() < left
         && let Some(index) = fit_index.node(from)
     {
-        let floor = rules.as_deref().map(|rules| world.company.floor(rules));
+        let floor = rules.as_deref().map(|rules| world.inter_pod.floor(rules));
         let Some((victims, trail)) = make_way(world, id, need, index, rules.as_deref()) else {
             from.0 += 1;
             continue;
@@ -162,7 +162,7 @@ pub(crate) fn force(
             victims,
         });
         // Where pods of this shape are spread, this one may have opened a place that was passed over.
-        if rules.as_deref().map(|rules| world.company.floor(rules)) > floor {
+        if rules.as_deref().map(|rules| world.inter_pod.floor(rules)) > floor {
             from = FitPlaceIndex(0);
         }
     }

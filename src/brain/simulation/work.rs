@@ -11,7 +11,7 @@ const OVER: u64 = 5;
 
 /// Whether more was done since `began` than one decision may do.
 pub(crate) fn used_up(turn: &DecisionBuilder<'_>, world: &SimCluster<'_>, began: u64) -> bool {
-    let done = world.company.steps().saturating_sub(began);
+    let done = world.inter_pod.steps().saturating_sub(began);
     done > turn.steps.saturating_mul(OVER)
 }
 

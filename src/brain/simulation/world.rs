@@ -20,7 +20,7 @@ use crate::constraints::fit::volumes::{self, VolumeNeed};
 use crate::constraints::fit::{self, NodeView, amounts};
 use crate::constraints::free_volumes::{AssumedBindings, FreeVolumes, VolumeBindings, VolumeNode};
 use crate::simulation::classes::NodeClasses;
-use crate::simulation::company::{Company, Preferences, Rules};
+use crate::simulation::inter_pod::{InterPodConstraints, Preferences, Rules};
 use crate::simulation::preempt::Soft;
 
 /// What stands behind a place.
@@ -97,7 +97,7 @@ pub(crate) struct SimCluster<'a> {
     pub(crate) shapes: SimShapes<'a>,
     pub(crate) nodes: SimNodes,
     pub(crate) by_name: BTreeMap<Arc<str>, NodeIndex>,
-    pub(crate) company: Company<'a>,
+    pub(crate) inter_pod: InterPodConstraints<'a>,
     /// What expendable pods hold, by node: see [`preempt`](crate::simulation::preempt).
     pub(crate) soft: BTreeMap<NodeIndex, Soft>,
     /// Pods of a lower priority are expendable.
@@ -151,7 +151,7 @@ impl<'a> SimCluster<'a> {
             shapes: SimShapes::default(),
             nodes: SimNodes::default(),
             by_name: BTreeMap::new(),
-            company: Company::new(namespaces, default_spread),
+            inter_pod: InterPodConstraints::new(namespaces, default_spread),
             soft: BTreeMap::new(),
             expendable: policy.scale_up.expendable_priority,
             free_volumes,
@@ -180,7 +180,7 @@ impl<'a> SimCluster<'a> {
         node.class = self
             .classes
             .class(&node.labels, &node.taints, node.unschedulable);
-        self.company.add_node(&node);
+        self.inter_pod.add_node(&node);
         self.nodes.push(node)
     }
 
@@ -192,7 +192,7 @@ impl<'a> SimCluster<'a> {
             self.shapes.push(pod);
             let requirements = self.classes.requirements(shape);
             self.requirements.push(requirements);
-            self.company.add_shape(&self.shapes, &self.nodes);
+            self.inter_pod.add_shape(&self.shapes, &self.nodes);
         }
         id
     }
@@ -204,7 +204,7 @@ impl<'a> SimCluster<'a> {
 
     /// What other pods ask of the place of a pod of a shape; `None` when they do not matter.
     pub(crate) fn rules(&mut self, id: ShapeId) -> Option<Arc<Rules>> {
-        self.company.rules(&self.shapes, &self.nodes, id)
+        self.inter_pod.rules(&self.shapes, &self.nodes, id)
     }
 
     /// Makes [`SimCluster::admits`] ready for a shape.
@@ -331,7 +331,7 @@ impl<'a> SimCluster<'a> {
             }
         }
         let (open, count) = (!node.closed, signed(pods.count));
-        self.company
+        self.inter_pod
             .put(index, pods.shape, count, pods.deleting, open);
     }
 
@@ -385,7 +385,7 @@ impl<'a> SimCluster<'a> {
             }
         }
         let (open, gone) = (!node.closed, -signed(pods.count));
-        self.company
+        self.inter_pod
             .put(index, pods.shape, gone, pods.deleting, open);
         (pods, saved)
     }
@@ -431,7 +431,7 @@ impl<'a> SimCluster<'a> {
             }
         };
         let open = !node.closed;
-        self.company
+        self.inter_pod
             .put(index, pods.shape, count, pods.deleting, open);
     }
 
@@ -440,7 +440,7 @@ impl<'a> SimCluster<'a> {
     pub(crate) fn close(&mut self, index: NodeIndex) {
         if !self.nodes[index].closed {
             self.count_residents(index, false);
-            self.company.turn(index, false);
+            self.inter_pod.turn(index, false);
             self.nodes[index].closed = true;
         }
     }
@@ -449,7 +449,7 @@ impl<'a> SimCluster<'a> {
     pub(crate) fn reopen(&mut self, index: NodeIndex) {
         if self.nodes[index].closed {
             self.nodes[index].closed = false;
-            self.company.turn(index, true);
+            self.inter_pod.turn(index, true);
             self.count_residents(index, true);
         }
     }
@@ -458,12 +458,12 @@ impl<'a> SimCluster<'a> {
         for resident in &self.nodes[index].residents {
             let count = signed(resident.count);
             let count = if open { count } else { -count };
-            self.company
+            self.inter_pod
                 .count(index, resident.shape, count, resident.deleting);
         }
     }
 
-    /// A planned place becomes one with other labels and so much free; see [`Company::indifferent`].
+    /// A planned place becomes one with other labels and so much free; see [`InterPodConstraints::indifferent`].
     pub(crate) fn become_other(&mut self, index: NodeIndex, labels: Labels, free: Resources) {
         let node = &mut self.nodes[index];
         node.labels = labels.into();
@@ -485,20 +485,20 @@ impl<'a> SimCluster<'a> {
                 node.residents.remove(at);
             }
             let open = !node.closed;
-            self.company.put(index, id, -1, false, open);
+            self.inter_pod.put(index, id, -1, false, open);
         }
     }
 
-    /// What a shape prefers of the company of other pods; see [`Company::preferences`].
+    /// The preferences of a shape about other pods; see [`InterPodConstraints::preferences`].
     pub(crate) fn preferences(&mut self, id: ShapeId, defaults: bool) -> Option<Arc<Preferences>> {
-        self.company
+        self.inter_pod
             .preferences(&self.shapes, &self.nodes, id, defaults)
     }
 
     /// A closed place becomes one with other labels and so much free.
     pub(crate) fn relocate(&mut self, index: NodeIndex, labels: Labels, free: Resources) {
         self.become_other(index, labels, free);
-        self.company.relocate(index, &self.nodes[index]);
+        self.inter_pod.relocate(index, &self.nodes[index]);
     }
 
     /// Puts a pod on the node that kube-scheduler has nominated for it.

@@ -84,7 +84,7 @@ pub(crate) fn plan<'a>(
         order,
         spare,
         places: BTreeMap::new(),
-        began: world.company.steps(),
+        began: world.inter_pod.steps(),
     };
     let found = replace_several(turn, world, &mut search, removals, &nodes)
         .or_else(|| replace_one(turn, world, &mut search, removals, &nodes));

@@ -356,7 +356,7 @@ pub(crate) fn find_lone_domains(
     let mut lone = Vec::new();
     let labels = &world.nodes[node.index].labels;
     for load in &node.loads {
-        let spreads = world.company.constraints(world.shapes[load.shape]);
+        let spreads = world.inter_pod.constraints(world.shapes[load.shape]);
         for spread in spreads.iter().filter(|spread| spread.hard) {
             let key = &spread.topology_key;
             let Some(value) = labels.get(key).filter(|_| **key != *HOSTNAME_LABEL) else {

@@ -11,7 +11,7 @@ use crate::index::{
     CatalogOfferIndex, ChoiceIndex, GroupIndex, IndexVec, OfferIndex, PlannedIndex,
     PoolRegionIndex, RunIndex, TierIndex,
 };
-use crate::simulation::company::{Preferences, Rules};
+use crate::simulation::inter_pod::{Preferences, Rules};
 use model::reasons::{Reasons, Refused};
 
 /// Choices that are filled on trial for one pick, at most: those with the best prospects. The rest could hardly
@@ -233,8 +233,8 @@ impl ChoiceSearch<'_, '_, '_> {
         });
         let penalty = offers.map(|(index, _)| {
             let domains = &view.catalog.domains[choice.index_in_catalog(index)];
-            let company = &view.world.company;
-            company.penalty(preferences, |key| domains[key])
+            let inter_pod = &view.world.inter_pod;
+            inter_pod.penalty(preferences, |key| domains[key])
         });
         penalty.min()
     }

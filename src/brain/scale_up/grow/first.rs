@@ -11,7 +11,7 @@ use super::retype::Retype;
 use super::trial_node::TrialNode;
 use super::view::PlanView;
 use crate::index::{GroupIndex, NodeIndex, OfferIndex, PendingPodIndex};
-use crate::simulation::company::Rules;
+use crate::simulation::inter_pod::Rules;
 use crate::simulation::pack;
 use crate::simulation::planned::CreateReason;
 use crate::simulation::work;
@@ -74,7 +74,7 @@ impl FirstPlan<'_, '_, '_> {
                     if self.is_stranded(*lead) {
                         continue;
                     }
-                    self.planner.world.company.work(SERVED_AGAIN);
+                    self.planner.world.inter_pod.work(SERVED_AGAIN);
                 }
                 self.serve(*lead, &mut refusals);
             }
@@ -159,7 +159,7 @@ impl FirstPlan<'_, '_, '_> {
     /// The least that domains have of what a group's pods are spread over.
     fn floor(&self, rules: Option<&Rules>) -> Option<i64> {
         let rules = rules.filter(|rules| rules.loosens())?;
-        Some(self.planner.world.company.floor(rules))
+        Some(self.planner.world.inter_pod.floor(rules))
     }
 
     /// First fit on the places there are.

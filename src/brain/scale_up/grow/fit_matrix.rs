@@ -74,7 +74,7 @@ impl<'a> FitMatrix<'a> {
             .indexes()
             .filter(|index| {
                 world
-                    .company
+                    .inter_pod
                     .at_odds(pod, daemons[*index], |_| true)
                     .is_some()
             })
@@ -116,7 +116,7 @@ fn beside(
         let mut residents = offer.residents.iter();
         residents.find(|daemon| std::ptr::eq(&raw const **daemon.shape, foe.shape))?;
         let has = |key: &str| offer.labels.contains_key(key);
-        let key = world.company.at_odds(pod, *foe, has)?;
+        let key = world.inter_pod.at_odds(pod, *foe, has)?;
         Some(Misfit::DaemonSetAntiAffinity {
             key: key.clone(),
             namespace: foe.namespace.into(),

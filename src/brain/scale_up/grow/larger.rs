@@ -61,9 +61,11 @@ impl ChoiceSearch<'_, '_, '_> {
         if !view.row(lead).fits[view.choice(choice).index_in_catalog(offer)] {
             return None;
         }
-        let company = &view.world.company;
-        let at = company.at(planned.node);
-        let may = self.rules.map_or(u64::MAX, |rules| company.most(rules, at));
+        let inter_pod = &view.world.inter_pod;
+        let at = inter_pod.at(planned.node);
+        let may = self
+            .rules
+            .map_or(u64::MAX, |rules| inter_pod.most(rules, at));
         let price = |of: ChoiceIndex| i128::from(view.choice(of).price);
         let more = price(choice) - price(planned.choice);
         let unmet = i128::from(view.unmet(lead, choice, offer));
@@ -97,9 +99,12 @@ impl ChoiceSearch<'_, '_, '_> {
             if less || view.choice(planned.choice).pool_index != pool {
                 continue;
             }
-            let company = &view.world.company;
-            let at = company.at(planned.node);
-            if self.rules.is_some_and(|rules| company.most(rules, at) == 0) {
+            let inter_pod = &view.world.inter_pod;
+            let at = inter_pod.at(planned.node);
+            if self
+                .rules
+                .is_some_and(|rules| inter_pod.most(rules, at) == 0)
+            {
                 refusals += 1;
             } else {
                 let position = most.partition_point(|(other, _)| *other >= spare);

@@ -7,7 +7,7 @@
 use super::draft::{Lot, ModelSet};
 use super::withdrawal::MinMachines;
 use crate::index::{IndexVec, LotIndex, PoolIndex, indexes_in};
-use crate::simulation::company::Asks;
+use crate::simulation::inter_pod::Asks;
 
 /// The lots that stand for machines for the `min` of pools.
 #[derive(Clone, Copy, Debug)]

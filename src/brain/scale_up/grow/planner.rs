@@ -248,7 +248,7 @@ impl<'p, 'a> Planner<'p, 'a> {
 
     /// Writes the actions of the planned machines.
     pub(super) fn finish(self, catalog: &Catalog<'_, 'a>, pending: &PendingGroups<'a>) {
-        self.world.company.close();
+        self.world.inter_pod.close();
         self.planned.finish(self.turn, catalog.choices, |assigned| {
             &(*pending.groups[assigned.group].pods)[assigned.pods.clone()]
         });

@@ -17,8 +17,8 @@ use crate::index::{
     AmountIndex, ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LotIndex, ModelClassIndex,
     ModelIndex, NodeIndex, OfferIndex, PlannedIndex, ShapeId, TallyIndex, TierIndex,
 };
-use crate::simulation::company::topology::{DomainsByKey, FRESH};
-use crate::simulation::company::{Asks, CounterRules, Tally};
+use crate::simulation::inter_pod::topology::{DomainsByKey, FRESH};
+use crate::simulation::inter_pod::{Asks, CounterRules, Tally};
 use crate::simulation::offer::{Choice, Daemon, Offer};
 use model::resources::Resources;
 
@@ -78,7 +78,7 @@ pub(super) fn pose_question(
         names: list_counted(view, loose),
     };
     let shapes: Vec<ShapeId> = loose.iter().map(|of| view.group(of.group).shape).collect();
-    let numbers = view.world.company.numbers(&shapes);
+    let numbers = view.world.inter_pod.numbers(&shapes);
     let choices = view.catalog.choices;
     let offers: usize = choices.iter().map(|choice| choice.offers.len()).sum();
     let counters = numbers.counters.len();
@@ -296,14 +296,14 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 let domains = domains.map(|(key, domain)| if used(key) { *domain } else { FRESH });
                 let domains: DomainsByKey = domains.collect();
                 let counts = |tally: &Tally| {
-                    let company = &view.world.company;
-                    company.would_count(tally, &offer.labels, &choice.policy.taints, row)
+                    let inter_pod = &view.world.inter_pod;
+                    inter_pod.would_count(tally, &offer.labels, &choice.policy.taints, row)
                 };
                 let counts: IndexVec<TallyIndex, bool> =
                     numbers.counters.iter().map(counts).collect();
                 let daemons = |tally: &Tally| {
                     let of = offer.residents.iter().map(Daemon::pod);
-                    let of = of.filter(|pod| view.world.company.would_take(tally, *pod));
+                    let of = of.filter(|pod| view.world.inter_pod.would_take(tally, *pod));
                     i64::try_from(of.count()).unwrap_or(i64::MAX)
                 };
                 let daemons: IndexVec<TallyIndex, i64> =
@@ -449,7 +449,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             for _ in self.mins.mins {
                 may.push(false);
             }
-            let at = view.world.company.at(node);
+            let at = view.world.inter_pod.at(node);
             let mut free = amounts(&view.world.nodes[node].free, &self.names, false);
             let slots = view.world.nodes[node].slots.as_ref();
             free.extend(self.names.drivers.iter().map(|driver| {
@@ -458,12 +458,12 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             }));
             free.extend(self.mins.amounts(None));
             let counts = numbers.counters.iter();
-            let counts = counts.map(|tally| view.world.company.counts_on(tally, node));
+            let counts = counts.map(|tally| view.world.inter_pod.counts_on(tally, node));
             fixed.push(FixedPlace {
                 free,
                 tier,
                 may,
-                domains: view.world.company.key_ids().map(at).collect(),
+                domains: view.world.inter_pod.key_ids().map(at).collect(),
                 counts: counts.collect(),
             });
             nodes.push(node);

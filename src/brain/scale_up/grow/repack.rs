@@ -23,7 +23,7 @@ use crate::index::{
     ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LotIndex, ModelIndex, NodeIndex,
     OfferIndex, PlannedIndex,
 };
-use crate::simulation::company::topology::DomainId;
+use crate::simulation::inter_pod::topology::DomainId;
 use crate::simulation::pack::{self, Seats};
 use crate::simulation::planned::CreateReason;
 use crate::simulation::world::{NodeOrigin, Saved};
@@ -51,13 +51,13 @@ pub(super) fn repack<'p, 'a>(
     visits: Vec<Visit>,
 ) {
     let visits = repack_once(planner, catalog, pending, visits, Domains::Open);
-    let company = &planner.world.company;
+    let inter_pod = &planner.world.inter_pod;
     let waits = |group: &PendingGroup<'_>| {
-        let rules = company.known_rules(group.shape);
-        group.left() > 0 && rules.is_some_and(|rules| company.waits_for_domains(rules))
+        let rules = inter_pod.known_rules(group.shape);
+        group.left() > 0 && rules.is_some_and(|rules| inter_pod.waits_for_domains(rules))
     };
     let visits = if pending.groups.iter().any(waits) {
-        planner.world.company.close_unreached();
+        planner.world.inter_pod.close_unreached();
         repack_once(planner, catalog, pending, visits, Domains::WithNodes)
     } else {
         visits

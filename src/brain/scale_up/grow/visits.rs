@@ -50,7 +50,7 @@ pub(super) fn split_staying(
     visits: Vec<Visit>,
     movable: &IndexVec<GroupIndex, bool>,
 ) -> Result<(Vec<Visit>, Vec<Visit>), Vec<Visit>> {
-    let company = &view.world.company;
+    let inter_pod = &view.world.inter_pod;
     let mut held: BTreeSet<NodeIndex> = BTreeSet::new();
     let mut staying = vec![false; visits.len()];
     for (visit, stays) in visits.iter().zip(&mut staying).rev() {
@@ -59,7 +59,7 @@ pub(super) fn split_staying(
             continue;
         }
         let shape = view.group(visit.group).shape;
-        if company.known_rules(shape).is_some() {
+        if inter_pod.known_rules(shape).is_some() {
             return Err(visits);
         }
         held.extend(visit.nodes());

@@ -269,12 +269,12 @@ pub(super) fn rank(
     });
     let price = |planned: &PlannedMachine| i128::from(view.choice(planned.choice).price);
     let scarce = |planned: &PlannedMachine| question::scarcity(view, planned.choice, loose);
-    let company = &view.world.company;
+    let inter_pod = &view.world.inter_pod;
     let uneven = |of: &Loose| {
         let nodes = made.iter().map(|(planned, _)| planned.node);
         let nodes: Vec<NodeIndex> = nodes.filter(|node| carries(*node, of.group)).collect();
-        let rules = company.known_rules(view.group(of.group).shape);
-        rules.map_or(0, |rules| company.uneven(rules, &nodes))
+        let rules = inter_pod.known_rules(view.group(of.group).shape);
+        rules.map_or(0, |rules| inter_pod.uneven(rules, &nodes))
     };
     let made = || made.iter();
     let lost = lost.fold(0, u128::saturating_add);

@@ -10,7 +10,7 @@ use crate::index::{
     DomainRuleIndex, IndexVec, KeyId, ListIndex, LotIndex, ModelClassIndex, MovableIndex,
     TallyIndex,
 };
-use crate::simulation::company::topology::{DomainId, FRESH};
+use crate::simulation::inter_pod::topology::{DomainId, FRESH};
 
 /// A rule that pods of one lot have about the topology domain that they are in.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ enum DomainDemand {
     /// Topology spread: at most `skew` counted pods more than in the domain with the fewest, of these domains.
     Spread { skew: i64, among: Vec<DomainId> },
     /// Required affinity: a counted pod in the domain. Where the lot's own pods are the only ones counted, all of them in one domain.
-    Company,
+    InterPodConstraints,
     /// Required anti-affinity: no counted pod in the domain, other than itself where it is counted.
     Apart { itself: bool },
 }
@@ -245,7 +245,7 @@ impl DomainRule {
                 let over = domains().map(|of| (of.counted - most).clamp(0, of.own));
                 over.sum()
             }
-            DomainDemand::Company => {
+            DomainDemand::InterPodConstraints => {
                 let lonely = domains().filter(|of| of.own > 0);
                 let (mut beside, mut all, mut most) = (0, 0, 0);
                 for of in lonely {
@@ -283,7 +283,7 @@ fn demands(lot: &Lot) -> Vec<(TallyIndex, DomainDemand)> {
     let wanted = asks
         .wanted
         .iter()
-        .map(|counter| (*counter, DomainDemand::Company));
+        .map(|counter| (*counter, DomainDemand::InterPodConstraints));
     let unwanted = asks.unwanted.iter().map(|(counter, _)| *counter);
     let apart = unwanted.chain(asks.forbidden.iter().copied());
     let apart = apart.map(|counter| {

@@ -12,7 +12,7 @@ use super::state::{Draft, Spot};
 use super::units::{self, Deal, Unit};
 use super::{ModelSet, Problem, To};
 use crate::index::{DraftMachineIndex, LotIndex, TallyIndex};
-use crate::simulation::company::topology::FRESH;
+use crate::simulation::inter_pod::topology::FRESH;
 
 /// Numbers of machines that are tried, above the least.
 const MORE: [usize; 9] = [0, 1, 2, 3, 4, 6, 8, 12, 16];

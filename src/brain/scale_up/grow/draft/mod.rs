@@ -47,8 +47,8 @@ use crate::index::{
 use crate::scale_up::hosts::{HostCapacity, HostDemand};
 use crate::scale_up::limits::Allowance;
 use crate::scale_up::stores::Stores;
-use crate::simulation::company::topology::{DomainId, DomainsByKey};
-use crate::simulation::company::{Asks, Tally};
+use crate::simulation::inter_pod::topology::{DomainId, DomainsByKey};
+use crate::simulation::inter_pod::{Asks, Tally};
 use crate::simulation::takes::Takes;
 use state::Draft;
 

@@ -8,7 +8,7 @@ use super::{ModelSet, Placement, Problem, To, fill};
 use crate::index::{
     DraftMachineIndex, IndexVec, LotIndex, ModelClassIndex, MovableIndex, TallyIndex,
 };
-use crate::simulation::company::topology::{FRESH, NOWHERE};
+use crate::simulation::inter_pod::topology::{FRESH, NOWHERE};
 
 /// Pods that change their place together.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ impl Movable {
 #[derive(Clone, Copy, Debug, Default)]
 struct Ties {
     /// Pods on its machine have required affinity to it, or it to them.
-    company: bool,
+    affinity: bool,
     /// It is counted by a wider topology than machines.
     wide: bool,
     /// It is counted by machine, for spread.
@@ -80,10 +80,10 @@ impl Movables {
             let mut together: Vec<(LotIndex, usize)> = Vec::new();
             for (lot, count) in &machine.load.counts {
                 let of = ties[*lot];
-                if of.counted && (of.company || !of.even) {
+                if of.counted && (of.affinity || !of.even) {
                     continue;
                 }
-                if of.company {
+                if of.affinity {
                     together.push((*lot, *count));
                     continue;
                 }
@@ -103,7 +103,7 @@ impl Movables {
         let (waiting, _) = units::waiting(problem, left.collect(), Deal::Apart);
         for unit in waiting {
             for _ in 0..unit.times {
-                match company(problem, &unit.parts, &all, attempt) {
+                match find_joined(problem, &unit.parts, &all, attempt) {
                     Some(with) => join(problem, &mut all[with], &unit.parts),
                     None => {
                         let mut one = movable(problem, unit.parts.clone(), None);
@@ -144,7 +144,7 @@ impl Movables {
 }
 
 /// The movable that unplaced pods with required affinity join: of those that satisfy it, another one in each attempt.
-fn company(
+fn find_joined(
     problem: &Problem,
     waiting: &[(LotIndex, usize)],
     all: &IndexVec<MovableIndex, Movable>,
@@ -247,7 +247,7 @@ fn ties(problem: &Problem, lot: LotIndex) -> Ties {
             }
         };
         for counter in &of.asks.wanted {
-            see(*counter, &|ties| ties.company = true);
+            see(*counter, &|ties| ties.affinity = true);
         }
         for even in &of.asks.spread {
             see(even.counter, &|ties| ties.counted = true);

@@ -14,7 +14,7 @@ use super::whole::{Filler, Values};
 use super::{ModelSet, Placement, Problem, To, partly};
 use crate::index::{DraftMachineIndex, IndexVec, LotIndex, ModelIndex};
 use crate::scale_up::limits::Allowance;
-use crate::simulation::company::topology::FRESH;
+use crate::simulation::inter_pod::topology::FRESH;
 
 /// Machines that are looked at for a pod: at most, and for each pod.
 const LOOKS: u64 = 600_000;
@@ -250,7 +250,7 @@ pub(super) fn lay(
     cheapen::lay(draft, way, dice.below(4));
 }
 
-/// Whether pods of a unit insist on the company of others.
+/// Whether pods of a unit have required affinity.
 fn follows(problem: &Problem, unit: &Unit) -> bool {
     let mut wanted = unit
         .parts

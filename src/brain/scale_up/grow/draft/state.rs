@@ -10,7 +10,7 @@ use crate::index::{
     DraftMachineIndex, FixedIndex, IndexVec, LotIndex, MadeIndex, ModelClassIndex, ModelIndex,
     SiteIndex, TallyIndex, UndoIndex,
 };
-use crate::simulation::company::topology::{DomainId, FRESH};
+use crate::simulation::inter_pod::topology::{DomainId, FRESH};
 
 /// Pods that share a place.
 #[derive(Clone, Debug, Default)]

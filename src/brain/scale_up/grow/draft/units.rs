@@ -3,7 +3,7 @@
 use super::state::Load;
 use super::{Problem, partly};
 use crate::index::{IndexVec, LotIndex, TallyIndex};
-use crate::simulation::company::topology::FRESH;
+use crate::simulation::inter_pod::topology::FRESH;
 
 /// Pods that go to one place together.
 #[derive(Clone, Debug, PartialEq, Eq)]

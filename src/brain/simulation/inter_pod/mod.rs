@@ -46,7 +46,7 @@ struct CounterChange {
 
 /// All counters, and the rules compiled to them.
 #[derive(Debug)]
-pub(crate) struct Company<'a> {
+pub(crate) struct InterPodConstraints<'a> {
     topology: TopologyDomains,
     counters: IndexVec<CounterId, Counter<'a>>,
     known: BTreeMap<CountedPods<'a>, CounterId>,
@@ -62,7 +62,7 @@ pub(crate) struct Company<'a> {
     namespaces: &'a BTreeMap<Arc<str>, Labels>,
     /// For pods of a controller that name no spread constraint themselves.
     default_spread: &'a [SpreadConstraint],
-    /// See [`Company::steps`].
+    /// See [`InterPodConstraints::steps`].
     steps: Cell<u64>,
 }
 
@@ -93,13 +93,13 @@ pub(crate) fn takes_in(
     (own || named() || by_label()) && selector::selects(term.selector.as_ref(), &pod.shape.labels)
 }
 
-impl<'a> Company<'a> {
+impl<'a> InterPodConstraints<'a> {
     /// No pods, no places.
     pub(crate) fn new(
         namespaces: &'a BTreeMap<Arc<str>, Labels>,
         default_spread: &'a [SpreadConstraint],
-    ) -> Company<'a> {
-        Company {
+    ) -> InterPodConstraints<'a> {
+        InterPodConstraints {
             topology: TopologyDomains::default(),
             counters: IndexVec::default(),
             known: BTreeMap::new(),
