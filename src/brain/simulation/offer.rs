@@ -87,7 +87,7 @@ impl Choice<'_> {
 
     /// How much its nodes have that was not requested: extended resources that are not among the wanted ones, taints and labels of
     /// its pool and type. Of two choices that are alike otherwise the one with less is taken: a GPU type never wins by its name.
-    pub(crate) fn scarcity(&self, wanted: &BTreeSet<&Arc<str>>) -> u32 {
+    pub(crate) fn count_unrequested(&self, wanted: &BTreeSet<&Arc<str>>) -> u32 {
         let extended = self.offers.first().map(|offer| &offer.free.extended);
         let extra = extended.into_iter().flatten();
         let extra = extra.filter(|(name, amount)| **amount > 0 && !wanted.contains(name));

@@ -176,8 +176,8 @@ fn find_cheapest<'a>(
     let (choices, limits) = (search.choices, search.limits);
     let nothing_wanted = BTreeSet::new();
     let order = choices.indexed().map(|(index, choice)| {
-        let scarcity = choice.scarcity(&nothing_wanted);
-        ((choice.price, scarcity), index)
+        let unrequested = choice.count_unrequested(&nothing_wanted);
+        ((choice.price, unrequested), index)
     });
     let mut by_price: Vec<((i64, u32), ChoiceIndex)> = order.collect();
     by_price.sort_unstable();

@@ -149,10 +149,14 @@ pub(super) fn count_losses(view: PlanView<'_, '_>, loose: &[Loose]) -> BTreeMap<
 }
 
 /// How much a choice has that none of these groups asks for.
-pub(super) fn scarcity(view: PlanView<'_, '_>, choice: ChoiceIndex, loose: &[Loose]) -> u32 {
+pub(super) fn count_unrequested(
+    view: PlanView<'_, '_>,
+    choice: ChoiceIndex,
+    loose: &[Loose],
+) -> u32 {
     let names = list_counted(view, loose);
     view.choice(choice)
-        .scarcity(&find_wanted(view, loose, &names))
+        .count_unrequested(&find_wanted(view, loose, &names))
 }
 
 /// What is counted of these pods.
@@ -420,7 +424,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             pool_region: choice.pool_region,
             tier,
             price: choice.price,
-            scarce: choice.scarcity(wanted),
+            unrequested: choice.count_unrequested(wanted),
             free,
             cpu_milli: i64::from(choice.instance_type.cores) * 1000,
             memory: choice.instance_type.memory,

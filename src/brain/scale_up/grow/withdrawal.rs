@@ -268,7 +268,8 @@ pub(super) fn rank(
         loss.saturating_mul(*left as u128)
     });
     let price = |planned: &PlannedMachine| i128::from(view.choice(planned.choice).price);
-    let scarce = |planned: &PlannedMachine| question::scarcity(view, planned.choice, loose);
+    let unrequested =
+        |planned: &PlannedMachine| question::count_unrequested(view, planned.choice, loose);
     let inter_pod = &view.world.inter_pod;
     let uneven = |of: &Loose| {
         let nodes = made.iter().map(|(planned, _)| planned.node);
@@ -293,6 +294,8 @@ pub(super) fn rank(
             .sum(),
         price: made().map(|(planned, _)| price(planned)).sum(),
         machines: made().count(),
-        scarce: made().map(|(planned, _)| u64::from(scarce(planned))).sum(),
+        unrequested: made()
+            .map(|(planned, _)| u64::from(unrequested(planned)))
+            .sum(),
     }
 }

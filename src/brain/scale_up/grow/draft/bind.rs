@@ -55,7 +55,7 @@ impl Allowance {
 impl Model {
     /// The order of models within a plan: tier, price, then what was not requested. Of those that limits allow the first is taken.
     pub(in crate::scale_up::grow) fn rank(&self) -> (TierIndex, i64, u32) {
-        (self.tier, self.price, self.scarce)
+        (self.tier, self.price, self.unrequested)
     }
 
     /// What a machine of it takes of its host.

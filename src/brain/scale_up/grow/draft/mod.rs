@@ -101,7 +101,7 @@ pub(super) struct Model {
     pub(super) tier: TierIndex,
     pub(super) price: i64,
     /// How much it has that these pods do not request: extended resources, taints, labels.
-    pub(super) scarce: u32,
+    pub(super) unrequested: u32,
     pub(super) free: IndexVec<AmountIndex, i64>,
     /// What it takes of limits.
     pub(super) cpu_milli: i64,
@@ -178,8 +178,8 @@ pub(super) struct Rank {
     pub(super) lighter: usize,
     pub(super) price: i128,
     pub(super) machines: usize,
-    /// What the machines have that was not requested ([`crate::simulation::offer::Choice::scarcity`]), summed up.
-    pub(super) scarce: u64,
+    /// What the machines have that was not requested ([`crate::simulation::offer::Choice::count_unrequested`]), summed up.
+    pub(super) unrequested: u64,
 }
 
 /// A better plan.
@@ -276,7 +276,7 @@ pub(super) fn solve<'p>(problem: &'p Problem) -> Option<BetterPlan> {
             && of.price <= floor.0
             && of.machines <= floor.1
     };
-    if done(&rank) && rank.scarce == 0 {
+    if done(&rank) && rank.unrequested == 0 {
         return None;
     }
     let mut see = |draft: &Draft<'p>| {

@@ -135,11 +135,11 @@ fn beside(set: &[ModelIndex], choices: &[ModelIndex]) -> Vec<Vec<ModelIndex>> {
 fn choices(problem: &Problem, set: &[ModelIndex]) -> Vec<ModelIndex> {
     let of = || set.iter().map(|model| &problem.models[*model]);
     let tier = of().map(|model| model.tier).max().unwrap_or_default();
-    let scarce = of().map(|model| model.scarce).max().unwrap_or(0);
+    let unrequested = of().map(|model| model.unrequested).max().unwrap_or(0);
     let mut found: Vec<ModelIndex> = Vec::new();
     for (index, model) in problem.models.indexed() {
         let known = |other: &ModelIndex| problem.models[*other].choice == model.choice;
-        let usable = model.tier <= tier && model.scarce <= scarce;
+        let usable = model.tier <= tier && model.unrequested <= unrequested;
         if usable && found.len() < CHOICES && !found.iter().any(known) {
             found.push(index);
         }

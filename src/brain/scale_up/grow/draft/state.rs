@@ -390,7 +390,7 @@ impl<'p> Draft<'p> {
                 .sum(),
             price: made.clone().map(|(_, model)| i128::from(model.price)).sum(),
             machines: made.clone().count(),
-            scarce: made.map(|(_, model)| u64::from(model.scarce)).sum(),
+            unrequested: made.map(|(_, model)| u64::from(model.unrequested)).sum(),
         }
     }
 
