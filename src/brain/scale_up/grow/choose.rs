@@ -130,13 +130,13 @@ impl ChoiceSearch<'_, '_, '_> {
         let dearer = Arc::new(Refused::CarriesLess {
             winner: winner.label.clone(),
         });
-        let lighter = Arc::new(Refused::WeighsLess {
+        let weighs_less = Arc::new(Refused::WeighsLess {
             pool: winner.pool.clone(),
         });
         let row = view.row(self.lead);
         let tiers = &view.catalog.market.tiers;
         for index in tiers.indexes_from(tier) {
-            let text = if index == tier { &dearer } else { &lighter };
+            let text = if index == tier { &dearer } else { &weighs_less };
             let refused = &self.refused;
             let lost = |choice: &ChoiceIndex| {
                 row.any[*choice] && !refused[*choice] && *choice != pick.choice

@@ -285,7 +285,7 @@ pub(super) fn rank(
             0 => loose.iter().map(uneven).sum(),
             _ => 0,
         },
-        lighter: made()
+        weight_loss: made()
             .map(|(planned, pods)| {
                 // The `min` of its pool counts as a pod does.
                 let pods = pods + usize::from(planned.is_for_min());

@@ -308,10 +308,11 @@ impl ExactSearch<'_, '_> {
             .map(|(load, fixed)| (&*fixed.free, &*load.sum))
             .collect();
         let (price, machines) = self.rates.least(&prices, &fixed, &self.rest[next]);
-        let lighter = self.draft.rank().lighter;
+        let weight_loss = self.draft.rank().weight_loss;
         let best = &self.best;
         // What is uneven so far may become even.
-        (0, lighter, price, machines) >= (best.uneven, best.lighter, best.price, best.machines)
+        (0, weight_loss, price, machines)
+            >= (best.uneven, best.weight_loss, best.price, best.machines)
     }
 
     /// All are placed.

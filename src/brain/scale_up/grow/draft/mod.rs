@@ -175,7 +175,7 @@ pub(super) struct Rank {
     /// Where all pods have a place: pods whose hard topology spread would break if all new nodes came up at once. Otherwise 0.
     pub(super) uneven: usize,
     /// Pods in pools of lower weight: each counts one for every weight that some pool has above its own pool's. A machine for `min` counts as a pod.
-    pub(super) lighter: usize,
+    pub(super) weight_loss: usize,
     pub(super) price: i128,
     pub(super) machines: usize,
     /// What the machines have that was not requested ([`crate::simulation::offer::Choice::count_unrequested`]), summed up.
@@ -272,7 +272,7 @@ pub(super) fn solve<'p>(problem: &'p Problem) -> Option<BetterPlan> {
     let mut best: Option<Draft<'p>> = None;
     let mut rank = problem.rank;
     let done = |of: &Rank| {
-        (of.lost, of.uneven, of.lighter) == (0, 0, 0)
+        (of.lost, of.uneven, of.weight_loss) == (0, 0, 0)
             && of.price <= floor.0
             && of.machines <= floor.1
     };

@@ -29,8 +29,8 @@ struct Rehearsed<'p> {
 /// The plan that costs least in the end, of those that were rehearsed.
 struct Best<'p> {
     cost: i128,
-    /// How far pods may come into lighter pools.
-    lighter: usize,
+    /// How much weight pods may lose, as in [`super::Rank`].
+    weight_loss: usize,
     plan: Draft<'p>,
 }
 
@@ -39,7 +39,7 @@ struct Best<'p> {
 pub(super) fn settle<'p>(tight: Draft<'p>, queue: &[(LotIndex, usize)]) -> Draft<'p> {
     let problem = tight.problem;
     problem.allow(LOOKS, LOOKS);
-    let lighter = tight.rank().lighter;
+    let weight_loss = tight.rank().weight_loss;
     let machines = tight.machines.iter().filter_map(|machine| {
         let (model, _) = machine.bound?;
         (!machine.load.counts.is_empty()).then_some(model)
@@ -52,7 +52,7 @@ pub(super) fn settle<'p>(tight: Draft<'p>, queue: &[(LotIndex, usize)]) -> Draft
     };
     let mut best = Best {
         cost: known.cost,
-        lighter,
+        weight_loss,
         plan: known.plan.unwrap_or(tight),
     };
     let starts = choices
@@ -97,7 +97,7 @@ fn descend<'p>(
 impl<'p> Best<'p> {
     fn keep(&mut self, rehearsed: Rehearsed<'p>) {
         let plan = rehearsed.plan.filter(|_| rehearsed.cost < self.cost);
-        if let Some(plan) = plan.filter(|plan| plan.rank().lighter <= self.lighter) {
+        if let Some(plan) = plan.filter(|plan| plan.rank().weight_loss <= self.weight_loss) {
             (self.cost, self.plan) = (rehearsed.cost, plan);
         }
     }

@@ -383,7 +383,7 @@ impl<'p> Draft<'p> {
             lost,
             // As long as pods have no place, the search is for places.
             uneven: if lost > 0 { 0 } else { self.uneven() },
-            lighter: made
+            weight_loss: made
                 .clone()
                 .map(|(machine, model)| pods(&machine.load) * model.tier.0)
                 .chain(fixed)
