@@ -23,11 +23,11 @@ mod movables;
 mod overload;
 mod partly;
 mod rates;
-mod rebuild;
 mod rehearse;
 mod relay;
 mod resize;
 mod retie;
+mod ruin_and_recreate;
 mod rules;
 mod share;
 mod state;
@@ -368,19 +368,19 @@ fn place_waiting<'p>(draft: &mut Draft<'p>, filler: &whole::Filler<'p>) {
         *draft = found;
     }
     if draft.rank().lost > 0
-        && let Some(mut found) = rebuild::search(draft, filler)
+        && let Some(mut found) = ruin_and_recreate::search(draft, filler)
     {
         cheapen::improve(&mut found, filler);
         *draft = found;
     }
-    if draft.rank().lost > 0 && !rebuild::is_short(problem) {
+    if draft.rank().lost > 0 && !ruin_and_recreate::is_short(problem) {
         let least_lost = problem.rank.min(draft.rank());
         if let Some(mut found) = overload::search(draft, least_lost) {
             cheapen::improve(&mut found, filler);
             *draft = found;
         }
     }
-    if draft.rank().lost > 0 && !rebuild::is_short(problem) {
+    if draft.rank().lost > 0 && !ruin_and_recreate::is_short(problem) {
         let least_lost = problem.rank.min(draft.rank());
         if let Some(mut found) = everyone::search(problem, least_lost) {
             cheapen::improve(&mut found, filler);

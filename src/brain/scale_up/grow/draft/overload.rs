@@ -11,8 +11,8 @@ use super::amounts::ResourceAmounts;
 use super::cheapen::Dice;
 use super::domains::{DomainRules, SharedRule};
 use super::movables::{Movable, Movables};
-use super::rebuild;
 use super::resize::{self, Wanted};
+use super::ruin_and_recreate;
 use super::state::{Draft, Load};
 use super::{Problem, Rank};
 use crate::index::{
@@ -44,7 +44,7 @@ pub(super) fn search<'p>(start: &Draft<'p>, best: Rank) -> Option<Draft<'p>> {
     }
     let mut plan = start.clone();
     plan.drop_empty();
-    let unplaceable = rebuild::unplaceable(plan.problem);
+    let unplaceable = ruin_and_recreate::unplaceable(plan.problem);
     let (mut vain, mut seen) = (0, false);
     for attempt in 0..STARTS {
         let mut dice = Dice::new(7 + attempt as u64);

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::cheapen::Dice;
-use super::rebuild;
+use super::ruin_and_recreate;
 use super::state::Draft;
 use super::whole::{Filler, Values};
 use crate::index::DraftMachineIndex;
@@ -45,7 +45,7 @@ pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft
         }
         trial.follow();
         trial.drop_empty();
-        rebuild::lay(&mut trial, (filler, &values), (round, &mut dice));
+        ruin_and_recreate::lay(&mut trial, (filler, &values), (round, &mut dice));
         trial.drop_empty();
         let after = trial.rank();
         idle += 1;
