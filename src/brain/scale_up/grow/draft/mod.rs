@@ -12,6 +12,7 @@
 mod amounts;
 mod bind;
 mod cheapen;
+mod cheapen_tied;
 mod domains;
 mod even;
 mod everyone;
@@ -26,7 +27,6 @@ mod rates;
 mod rehearse;
 mod relay;
 mod resize;
-mod retie;
 mod ruin_and_recreate;
 mod rules;
 mod share;
@@ -352,7 +352,7 @@ fn cheapen_tied<'p>(draft: &mut Draft<'p>, filler: &whole::Filler<'p>, floor: i1
     let tied = draft.problem.lots.iter().any(|lot| lot.tied);
     if tied
         && is_dear(&draft.rank(), floor)
-        && let Some(found) = retie::search(draft, filler)
+        && let Some(found) = cheapen_tied::search(draft, filler)
     {
         *draft = found;
     }
