@@ -25,12 +25,12 @@ mod overload;
 mod partly;
 mod rates;
 mod rehearse;
-mod relay;
 mod resize;
 mod ruin_and_recreate;
 mod rules;
 mod share;
 mod state;
+mod tied_first;
 mod units;
 mod whole;
 
@@ -362,7 +362,7 @@ fn cheapen_tied<'p>(draft: &mut Draft<'p>, filler: &whole::Filler<'p>, floor: i1
 fn place_waiting<'p>(draft: &mut Draft<'p>, filler: &whole::Filler<'p>) {
     let problem = draft.problem;
     if draft.rank().lost > 0
-        && let Some(mut found) = relay::search(draft, filler)
+        && let Some(mut found) = tied_first::search(draft, filler)
     {
         cheapen::improve(&mut found, filler);
         *draft = found;
