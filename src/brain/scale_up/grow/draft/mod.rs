@@ -10,6 +10,7 @@
 //! Nothing here knows the world. The caller tries the answer there before anything comes of it.
 
 mod amounts;
+mod anneal_machines;
 mod bind;
 mod cheapen;
 mod cheapen_tied;
@@ -25,7 +26,6 @@ mod overload;
 mod partly;
 mod rates;
 mod rehearse;
-mod resize;
 mod ruin_and_recreate;
 mod rules;
 mod share;

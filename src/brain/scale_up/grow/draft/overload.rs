@@ -8,10 +8,10 @@
 use smallvec::SmallVec;
 
 use super::amounts::ResourceAmounts;
+use super::anneal_machines::{self, Wanted};
 use super::cheapen::Dice;
 use super::domains::{DomainRules, SharedRule};
 use super::movables::{Movable, Movables};
-use super::resize::{self, Wanted};
 use super::ruin_and_recreate;
 use super::state::{Draft, Load};
 use super::{Problem, Rank};
@@ -94,12 +94,12 @@ fn deal<'p>(
         0 => Wanted::Enough,
         _ => Wanted::Fewest,
     };
-    if !resize::enlarge(&mut dealt, (wanted, unplaceable), dice) {
+    if !anneal_machines::enlarge(&mut dealt, (wanted, unplaceable), dice) {
         return None;
     }
     let waiting: usize = dealt.left.iter().sum();
     let models = plan.problem.models.len();
-    for _ in 0..waiting.min(resize::MORE) {
+    for _ in 0..waiting.min(anneal_machines::MORE) {
         let begin = dice.below(models);
         let mut around = (0..models).map(|at| ModelIndex((begin + at) % models));
         if !around.any(|model| dealt.open(model).is_some()) {

@@ -42,7 +42,7 @@ pub(super) fn enlarge(
     (wanted, unplaceable): (Wanted, &IndexVec<LotIndex, bool>),
     dice: &mut Dice,
 ) -> bool {
-    let mut search = Resize::of(draft, unplaceable);
+    let mut search = MachineAnnealing::of(draft, unplaceable);
     let found = search.run(wanted, dice);
     if let Some(found) = &found {
         draft.become_of(found);
@@ -53,15 +53,15 @@ pub(super) fn enlarge(
 /// The model and site that each planned machine would be made of, `None` where it is not made.
 type BoundMachines = IndexVec<DraftMachineIndex, Option<(ModelIndex, SiteIndex)>>;
 
-struct Resize<'p> {
+struct MachineAnnealing<'p> {
     problem: &'p Problem,
     books: Books,
     bound: BoundMachines,
     missing: Missing,
 }
 
-impl<'p> Resize<'p> {
-    fn of(draft: &Draft<'p>, unplaceable: &IndexVec<LotIndex, bool>) -> Resize<'p> {
+impl<'p> MachineAnnealing<'p> {
+    fn of(draft: &Draft<'p>, unplaceable: &IndexVec<LotIndex, bool>) -> MachineAnnealing<'p> {
         let waiting: usize = draft.left.iter().sum();
         let bound = draft.machines.iter().map(|machine| machine.bound);
         let mut bound: BoundMachines = bound.collect();
@@ -70,7 +70,7 @@ impl<'p> Resize<'p> {
             missing.change(draft.problem, *model, -1);
         }
         bound.grow_to(bound.len() + waiting.min(MORE));
-        Resize {
+        MachineAnnealing {
             problem: draft.problem,
             books: draft.books.clone(),
             bound,
@@ -84,7 +84,7 @@ impl<'p> Resize<'p> {
             Wanted::Enough => (0, STEPS),
             Wanted::Fewest => (of_machine / MACHINE, STEPS_FEWEST),
         };
-        let value = |search: &Resize<'_>| {
+        let value = |search: &MachineAnnealing<'_>| {
             let machines = search.bound.iter().flatten().count() as i128;
             search.missing.parts() + each * machines
         };
