@@ -25,10 +25,10 @@ mod movables;
 mod overload;
 mod partly;
 mod rates;
-mod rehearse;
 mod ruin_and_recreate;
 mod rules;
 mod share;
+mod simulate_queue;
 mod state;
 mod tied_first;
 mod units;
@@ -326,7 +326,7 @@ pub(super) fn solve<'p>(problem: &'p Problem) -> Option<BetterPlan> {
         plan.filter(|draft| is_better || (draft.rank() < problem.rank && draft.is_fair()));
     if let Some(queue) = &problem.queue {
         better = better.map(|draft| match draft.rank().lost {
-            0 => rehearse::settle(draft, queue),
+            0 => simulate_queue::settle(draft, queue),
             _ => draft,
         });
     }

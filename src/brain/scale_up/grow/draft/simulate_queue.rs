@@ -1,5 +1,5 @@
 //! Plans for pods that are not nominated for nodes: kube-scheduler takes them in its queue's order, and fills whatever node has come
-//! up by then. What a set of machines comes to is rehearsed so, for several orders in which their nodes may come up:
+//! up by then. What a set of machines comes to is simulated, for several orders in which their nodes may come up:
 //! pods that find no place call for machines more, whose price is part of what the plan costs in the end. Of the sets
 //! of machines near the tightest plan the one that costs least in the end is made.
 
@@ -10,23 +10,23 @@ use super::units::Unit;
 use super::{ModelSet, Problem, To};
 use crate::index::{DraftMachineIndex, LotIndex, ModelIndex, indexes_in};
 
-/// Orders in which nodes come up that are rehearsed: the one in which the machines are planned, and others.
+/// Orders in which nodes come up that are simulated: the one in which the machines are planned, and others.
 const ORDERS: usize = 5;
 /// A machine that is made later costs a quarter of its price more (`1 / LATER`): pods wait for it once more.
 const LATER: i128 = 4;
-/// What may be rehearsed in one decision: pods on machines, by this many a look.
+/// What may be simulated in one decision: pods on machines, by this many a look.
 const LOOKS: u64 = 60_000;
 const PER_LOOK: usize = 64;
 /// Choices that machines may become of, at most: those that cost least.
 const CHOICES: usize = 8;
 
 /// What a set of machines costs in the end, over all orders; and the plan, where all pods find a place in the first.
-struct Rehearsed<'p> {
+struct QueueOutcome<'p> {
     cost: i128,
     plan: Option<Draft<'p>>,
 }
 
-/// The plan that costs least in the end, of those that were rehearsed.
+/// The plan that costs least in the end, of those that were simulated.
 struct Best<'p> {
     cost: i128,
     /// How much weight pods may lose, as in [`super::Rank`].
@@ -47,7 +47,7 @@ pub(super) fn settle<'p>(tight: Draft<'p>, queue: &[(LotIndex, usize)]) -> Draft
     let mut first: Vec<ModelIndex> = machines.collect();
     first.sort_unstable();
     let choices = choices(problem, &first);
-    let Some(known) = rehearse(problem, queue, &first) else {
+    let Some(known) = simulate_queue(problem, queue, &first) else {
         return tight;
     };
     let mut best = Best {
@@ -71,7 +71,7 @@ fn descend<'p>(
     (start, choices): (Vec<ModelIndex>, &[ModelIndex]),
     best: &mut Best<'p>,
 ) {
-    let Some(known) = rehearse(problem, queue, &start) else {
+    let Some(known) = simulate_queue(problem, queue, &start) else {
         return;
     };
     let (mut set, mut cost) = (start, known.cost);
@@ -79,13 +79,13 @@ fn descend<'p>(
     loop {
         let mut next: Option<(i128, Vec<ModelIndex>)> = None;
         for beside in beside(&set, choices) {
-            let Some(rehearsed) = rehearse(problem, queue, &beside) else {
+            let Some(outcome) = simulate_queue(problem, queue, &beside) else {
                 continue;
             };
-            if rehearsed.cost < next.as_ref().map_or(cost, |(cost, _)| *cost) {
-                next = Some((rehearsed.cost, beside));
+            if outcome.cost < next.as_ref().map_or(cost, |(cost, _)| *cost) {
+                next = Some((outcome.cost, beside));
             }
-            best.keep(rehearsed);
+            best.keep(outcome);
         }
         match next {
             Some(better) => (cost, set) = better,
@@ -95,10 +95,10 @@ fn descend<'p>(
 }
 
 impl<'p> Best<'p> {
-    fn keep(&mut self, rehearsed: Rehearsed<'p>) {
-        let plan = rehearsed.plan.filter(|_| rehearsed.cost < self.cost);
+    fn keep(&mut self, outcome: QueueOutcome<'p>) {
+        let plan = outcome.plan.filter(|_| outcome.cost < self.cost);
         if let Some(plan) = plan.filter(|plan| plan.rank().weight_loss <= self.weight_loss) {
-            (self.cost, self.plan) = (rehearsed.cost, plan);
+            (self.cost, self.plan) = (outcome.cost, plan);
         }
     }
 }
@@ -166,12 +166,12 @@ fn alike(
 }
 
 /// What a set of machines comes to; `None` where limits do not have it or there is no time to tell.
-fn rehearse<'p>(
+fn simulate_queue<'p>(
     problem: &'p Problem,
     queue: &[(LotIndex, usize)],
     set: &[ModelIndex],
-) -> Option<Rehearsed<'p>> {
-    let mut rehearsed = Rehearsed {
+) -> Option<QueueOutcome<'p>> {
+    let mut outcome = QueueOutcome {
         cost: 0,
         plan: None,
     };
@@ -189,7 +189,7 @@ fn rehearse<'p>(
         let own = draft.rank();
         if own.lost == 0 {
             draft.commit();
-            rehearsed.plan = rehearsed.plan.or((round == 0).then(|| draft.clone()));
+            outcome.plan = outcome.plan.or((round == 0).then(|| draft.clone()));
         }
         // Machines that no pod comes to are no part of a plan, but were made where the order was another.
         let made = set.iter().map(|model| problem.models[*model].price);
@@ -200,12 +200,12 @@ fn rehearse<'p>(
             return None;
         }
         let later = rank.price - own.price;
-        rehearsed.cost += made + later + later / LATER;
+        outcome.cost += made + later + later / LATER;
         for at in (1..order.len()).rev() {
             order.swap(at, dice.below(at + 1));
         }
     }
-    Some(rehearsed)
+    Some(outcome)
 }
 
 /// Pods that found no place get further machines.
