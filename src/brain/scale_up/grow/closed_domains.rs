@@ -7,10 +7,10 @@
 use std::collections::BTreeSet;
 
 use super::catalog::Catalog;
-use super::first::Visit;
+use super::first_plan::Visit;
 use super::pending::{PendingGroup, PendingGroups};
 use super::planner::Planner;
-use super::repack::{Domains, repack_once};
+use super::second_plan::{Domains, repack_once};
 use crate::index::KeyId;
 use crate::simulation::inter_pod::Rules;
 use crate::simulation::inter_pod::topology::{DomainId, FRESH};

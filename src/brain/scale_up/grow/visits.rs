@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::first::Visit;
+use super::first_plan::Visit;
 use super::pending::PendingGroups;
 use super::planner::Planner;
 use super::view::PlanView;

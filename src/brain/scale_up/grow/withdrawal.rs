@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::draft::Rank;
-use super::first::Visit;
+use super::first_plan::Visit;
 use super::question;
 use super::view::PlanView;
 use crate::index::{

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use super::catalog::Catalog;
 use super::closed_domains;
 use super::draft::{self, BetterPlan, Problem, To};
-use super::first::Visit;
+use super::first_plan::Visit;
 use super::pending::{PendingGroup, PendingGroups};
 use super::planner::Planner;
 use super::question;
@@ -117,7 +117,7 @@ pub(super) fn repack_once<'p, 'a>(
             let Some(answer) = draft::solve(&problem) else {
                 break;
             };
-            let mut trial = RepackTrial {
+            let mut trial = SecondPlanTrial {
                 planner,
                 catalog,
                 pending,
@@ -181,7 +181,7 @@ fn remember(turn: &mut DecisionBuilder<'_>, digest: u64, domains: Domains) {
 }
 
 /// The second plan, tried in the world.
-struct RepackTrial<'r, 'p, 'a> {
+struct SecondPlanTrial<'r, 'p, 'a> {
     planner: &'r mut Planner<'p, 'a>,
     catalog: &'r Catalog<'p, 'a>,
     pending: &'r mut PendingGroups<'a>,
@@ -189,7 +189,7 @@ struct RepackTrial<'r, 'p, 'a> {
     problem: &'r Problem,
 }
 
-impl RepackTrial<'_, '_, '_> {
+impl SecondPlanTrial<'_, '_, '_> {
     fn view(&self) -> PlanView<'_, '_> {
         self.planner.view(self.catalog, self.pending)
     }
