@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::catalog::Catalog;
-use super::draft::{FixedPlace, Lot, Model, ModelClass, ModelOffer, ModelSet, Problem};
+use super::draft::{
+    FixedPlace, LaunchOption, LaunchOptionClass, LaunchOptionSet, LaunchSite, Lot, Problem,
+};
 use super::min_lots::MinLots;
 use super::pending::PendingGroups;
 use super::planner::Planner;
@@ -14,8 +16,9 @@ use super::view::PlanView;
 use super::withdrawal::{Loose, Withdrawal};
 use crate::constraints::fit::ports;
 use crate::index::{
-    AmountIndex, ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LotIndex, ModelClassIndex,
-    ModelIndex, NodeIndex, OfferIndex, PlannedIndex, ShapeId, TallyIndex, TierIndex,
+    AmountIndex, ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LaunchOptionClassIndex,
+    LaunchOptionIndex, LotIndex, NodeIndex, OfferIndex, PlannedIndex, ShapeId, TallyIndex,
+    TierIndex,
 };
 use crate::simulation::inter_pod::topology::{DomainsByKey, FRESH};
 use crate::simulation::inter_pod::{Asks, CounterRules, Tally};
@@ -24,9 +27,9 @@ use model::resources::Resources;
 
 /// Nodes that are looked at for pods that others may open them to.
 const NODES: usize = 64;
-/// With more models than this there is no second plan; nor with more offers × (1 + counters), where a counter is a rule of
+/// With more options than this there is no second plan; nor with more offers × (1 + counters), where a counter is a rule of
 /// affinity, anti-affinity or topology spread.
-const MODELS: usize = 1024;
+const MAX_OPTIONS: usize = 1024;
 const OFFERS: usize = 60_000;
 /// Counters of affinity, anti-affinity and spread times groups, at most: each group asks each counter wherever it goes.
 const COUNTERS: usize = 1_000_000;
@@ -45,12 +48,12 @@ type Traits = (
     IndexVec<TallyIndex, i64>,
 );
 
-/// An offer with what decides which model it is of.
+/// An offer with what decides which option it is of.
 struct SeenOffer<'c, 'a> {
     choice: ChoiceIndex,
     at: OfferIndex,
     of: &'c Offer<'a>,
-    class: ModelClassIndex,
+    class: LaunchOptionClassIndex,
 }
 
 /// What a question is made of: pods that may be packed again, and all that stays as it is.
@@ -88,19 +91,19 @@ pub(super) fn pose_question(
         return None;
     }
     let (mut classes, seen) = inquiry.classes(&numbers);
-    let (models, may) = inquiry.models(seen)?;
+    let (options, may) = inquiry.options(seen)?;
     let (fixed, nodes) = inquiry.fixed(&withdrawal.machines, &numbers);
     for class in &mut classes {
-        class.models = ModelSet::none(models.len());
+        class.options = LaunchOptionSet::none(options.len());
     }
-    for (index, model) in models.indexed() {
-        classes[model.class].models.insert(index);
+    for (index, option) in options.indexed() {
+        classes[option.class].options.insert(index);
     }
     let lots = inquiry.lots(numbers.shapes, may);
     let spare = view.limits.spare(view.turn, choices);
     let mut problem = Problem {
         lots,
-        models,
+        options,
         classes,
         fixed,
         counters: numbers.counters,
@@ -241,15 +244,15 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     fn lots(
         &self,
         asks_of: Vec<Asks>,
-        models_of: IndexVec<LotIndex, ModelSet>,
+        options_of: IndexVec<LotIndex, LaunchOptionSet>,
     ) -> IndexVec<LotIndex, Lot> {
         let (view, loose) = (self.view, self.loose);
         let losses = count_losses(view, loose);
         // Pods without a place may take that of pods of a lower priority.
         let waiting = loose.iter().filter(|of| of.pods.len() > of.placed);
         let first = waiting.map(|of| view.priority(of.group)).max();
-        let mut models_of = models_of.into_iter();
-        let both = loose.iter().zip(asks_of).zip(models_of.by_ref());
+        let mut options_of = options_of.into_iter();
+        let both = loose.iter().zip(asks_of).zip(options_of.by_ref());
         let lots = both.map(|((of, asks), may)| {
             let priority = view.priority(of.group);
             Lot {
@@ -274,7 +277,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             }
         });
         let mut lots: IndexVec<LotIndex, Lot> = lots.collect();
-        self.mins.add_to(&mut lots, models_of);
+        self.mins.add_to(&mut lots, options_of);
         lots
     }
 
@@ -283,11 +286,11 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         &self,
         numbers: &CounterRules,
     ) -> (
-        IndexVec<ModelClassIndex, ModelClass>,
+        IndexVec<LaunchOptionClassIndex, LaunchOptionClass>,
         Vec<SeenOffer<'v, 'a>>,
     ) {
         let view = self.view;
-        let mut known: BTreeMap<Traits, ModelClassIndex> = BTreeMap::new();
+        let mut known: BTreeMap<Traits, LaunchOptionClassIndex> = BTreeMap::new();
         let (mut classes, mut seen) = (IndexVec::default(), Vec::new());
         for (index, choice) in view.catalog.choices.indexed() {
             for (at, offer) in choice.offers.indexed() {
@@ -315,11 +318,11 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 let class = *known
                     .entry((domains.clone(), counts.clone(), daemons.clone()))
                     .or_insert_with(|| {
-                        classes.push(ModelClass {
+                        classes.push(LaunchOptionClass {
                             domains,
                             counts,
                             daemons,
-                            models: ModelSet::default(),
+                            options: LaunchOptionSet::default(),
                         })
                     });
                 seen.push(SeenOffer {
@@ -333,15 +336,18 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         (classes, seen)
     }
 
-    /// The models, and by lot which of them it may be on.
-    fn models(
+    /// The options, and by lot which of them it may be on.
+    fn options(
         &self,
         seen: Vec<SeenOffer<'v, 'a>>,
-    ) -> Option<(IndexVec<ModelIndex, Model>, IndexVec<LotIndex, ModelSet>)> {
+    ) -> Option<(
+        IndexVec<LaunchOptionIndex, LaunchOption>,
+        IndexVec<LotIndex, LaunchOptionSet>,
+    )> {
         let (view, choices) = (self.view, self.view.catalog.choices);
         let spare = view.limits.spare(view.turn, choices);
         let wanted = find_wanted(view, self.loose, &self.names);
-        let mut models: Vec<(Model, IndexVec<LotIndex, bool>)> = Vec::new();
+        let mut options: Vec<(LaunchOption, IndexVec<LotIndex, bool>)> = Vec::new();
         let mut first = 0;
         let admits = |choice: &Choice<'_>| view.limits.admits(view.turn, choice).is_ok();
         let admits: IndexVec<ChoiceIndex, bool> = choices.iter().map(admits).collect();
@@ -350,52 +356,53 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             if spare.pools[choice.pool_index].machines == 0 || !admits[offer.choice] {
                 continue;
             }
-            if models
+            if options
                 .last()
                 .is_none_or(|(last, _)| last.choice != offer.choice)
             {
-                first = models.len();
+                first = options.len();
             }
-            let Some((model, may)) = self.model(&offer, &wanted) else {
+            let Some((option, may)) = self.option(&offer, &wanted) else {
                 continue;
             };
-            let alike = models[first..].iter_mut().find(|(other, also)| {
-                other.class == model.class && other.free == model.free && *also == may
+            let alike = options[first..].iter_mut().find(|(other, also)| {
+                other.class == option.class && other.free == option.free && *also == may
             });
             match alike {
                 Some((other, _)) => {
-                    other.sites.extend(model.sites);
-                    other.takes.extend(model.takes);
+                    other.sites.extend(option.sites);
+                    other.takes.extend(option.takes);
                 }
-                None => models.push((model, may)),
+                None => options.push((option, may)),
             }
-            if models.len() > MODELS {
+            if options.len() > MAX_OPTIONS {
                 return None;
             }
         }
-        models.sort_by_key(|(model, _)| (model.rank(), model.choice));
-        let models: IndexVec<ModelIndex, (Model, IndexVec<LotIndex, bool>)> = models.into();
+        options.sort_by_key(|(option, _)| (option.rank(), option.choice));
+        let options: IndexVec<LaunchOptionIndex, (LaunchOption, IndexVec<LotIndex, bool>)> =
+            options.into();
         let may = self.mins.all().map(|lot| {
-            let mut models_of_lot = ModelSet::none(models.len());
-            for (index, (_, may)) in models.indexed() {
+            let mut options_of_lot = LaunchOptionSet::none(options.len());
+            for (index, (_, may)) in options.indexed() {
                 if may[lot] {
-                    models_of_lot.insert(index);
+                    options_of_lot.insert(index);
                 }
             }
-            models_of_lot
+            options_of_lot
         });
         let may = may.collect();
-        let models: IndexVec<ModelIndex, Model> =
-            models.into_iter().map(|(model, _)| model).collect();
-        (!models.is_empty()).then_some((models, may))
+        let options: IndexVec<LaunchOptionIndex, LaunchOption> =
+            options.into_iter().map(|(option, _)| option).collect();
+        (!options.is_empty()).then_some((options, may))
     }
 
-    /// The model of an offer by itself, and by lot whether it may be on it; none where none may.
-    fn model(
+    /// The option of an offer by itself, and by lot whether it may be on it; none where none may.
+    fn option(
         &self,
         offer: &SeenOffer<'v, 'a>,
         wanted: &BTreeSet<&Arc<str>>,
-    ) -> Option<(Model, IndexVec<LotIndex, bool>)> {
+    ) -> Option<(LaunchOption, IndexVec<LotIndex, bool>)> {
         let view = self.view;
         let choice = view.choice(offer.choice);
         let tier = view.tier(offer.choice);
@@ -412,11 +419,11 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             limit.map_or(i64::MAX, i64::from)
         }));
         free.extend(self.mins.amounts(Some(choice.pool_index)));
-        let site = ModelOffer {
+        let site = LaunchSite {
             offer: offer.at,
             host: offer.of.host_index,
         };
-        let model = Model {
+        let option = LaunchOption {
             choice: offer.choice,
             sites: vec![site].into(),
             takes: vec![offer.of.takes.clone()].into(),
@@ -430,7 +437,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             memory: choice.instance_type.memory,
             class: offer.class,
         };
-        may.contains(&true).then_some((model, may))
+        may.contains(&true).then_some((option, may))
     }
 
     /// The places that stay, and their nodes: machines that are planned for something else, and nodes that

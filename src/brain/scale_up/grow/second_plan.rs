@@ -20,7 +20,7 @@ use super::withdrawal::{self, Withdrawal};
 use crate::constraints::shape::Resident;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{
-    ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LotIndex, ModelIndex, NodeIndex,
+    ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LaunchOptionIndex, LotIndex, NodeIndex,
     OfferIndex, PlannedIndex,
 };
 use crate::simulation::inter_pod::topology::DomainId;
@@ -251,9 +251,9 @@ impl SecondPlanTrial<'_, '_, '_> {
         Some(seats)
     }
 
-    /// Opens a machine of a model of the problem, on an offer. Returns its node.
-    fn open(&mut self, (model, offer): (ModelIndex, OfferIndex)) -> Option<NodeIndex> {
-        let (choice, reason) = (self.problem.models[model].choice, CreateReason::Pods);
+    /// Opens a machine of an option of the problem, on an offer. Returns its node.
+    fn open(&mut self, (option, offer): (LaunchOptionIndex, OfferIndex)) -> Option<NodeIndex> {
+        let (choice, reason) = (self.problem.options[option].choice, CreateReason::Pods);
         let opened = self.planner.open(self.catalog, choice, offer, reason);
         opened.ok()
     }

@@ -1,5 +1,5 @@
 //! Other machines for a plan whose machines together have less of something than its pods ask, where limits let some that
-//! have enough be made: they become ones of other models, there are more of them, or fewer.
+//! have enough be made: they become ones of other options, there are more of them, or fewer.
 //!
 //! It computes with sums alone. Whether pods can be laid out on the machines is for others to find out.
 
@@ -8,7 +8,9 @@ use super::amounts::ResourceAmounts;
 use super::bind::Books;
 use super::cheapen::Dice;
 use super::state::Draft;
-use crate::index::{AmountIndex, DraftMachineIndex, IndexVec, LotIndex, ModelIndex, SiteIndex};
+use crate::index::{
+    AmountIndex, DraftMachineIndex, IndexVec, LaunchOptionIndex, LotIndex, SiteIndex,
+};
 
 /// Machines that a plan may have beyond those it began with.
 pub(super) const MORE: usize = 8;
@@ -50,8 +52,8 @@ pub(super) fn enlarge(
     found.is_some()
 }
 
-/// The model and site that each planned machine would be made of, `None` where it is not made.
-type BoundMachines = IndexVec<DraftMachineIndex, Option<(ModelIndex, SiteIndex)>>;
+/// The option and site that each planned machine would be made of, `None` where it is not made.
+type BoundMachines = IndexVec<DraftMachineIndex, Option<(LaunchOptionIndex, SiteIndex)>>;
 
 struct MachineAnnealing<'p> {
     problem: &'p Problem,
@@ -66,8 +68,8 @@ impl<'p> MachineAnnealing<'p> {
         let bound = draft.machines.iter().map(|machine| machine.bound);
         let mut bound: BoundMachines = bound.collect();
         let mut missing = Missing::of(draft, unplaceable);
-        for (model, _) in bound.iter().flatten() {
-            missing.change(draft.problem, *model, -1);
+        for (option, _) in bound.iter().flatten() {
+            missing.change(draft.problem, *option, -1);
         }
         bound.grow_to(bound.len() + waiting.min(MORE));
         MachineAnnealing {
@@ -101,15 +103,15 @@ impl<'p> MachineAnnealing<'p> {
                     break;
                 }
             }
-            if self.bound.is_empty() || self.problem.models.is_empty() {
+            if self.bound.is_empty() || self.problem.options.is_empty() {
                 break;
             }
             let at = DraftMachineIndex(dice.below(self.bound.len()));
             let old = self.change(at, None);
-            let model = ModelIndex(dice.below(self.problem.models.len()));
+            let option = LaunchOptionIndex(dice.below(self.problem.options.len()));
             if old.is_none() || dice.below(4) > 0 {
-                let site = self.books.site(self.problem, model);
-                self.change(at, site.map(|site| (model, site)));
+                let site = self.books.site(self.problem, option);
+                self.change(at, site.map(|site| (option, site)));
             }
             let after = value(self);
             let borne = dice.below(harm - harm * (step % CYCLE) / CYCLE);
@@ -127,16 +129,16 @@ impl<'p> MachineAnnealing<'p> {
     fn change(
         &mut self,
         at: DraftMachineIndex,
-        to: Option<(ModelIndex, SiteIndex)>,
-    ) -> Option<(ModelIndex, SiteIndex)> {
+        to: Option<(LaunchOptionIndex, SiteIndex)>,
+    ) -> Option<(LaunchOptionIndex, SiteIndex)> {
         let before = std::mem::replace(&mut self.bound[at], to);
-        if let Some((model, site)) = before {
-            self.books.give(self.problem, model, site);
-            self.missing.change(self.problem, model, 1);
+        if let Some((option, site)) = before {
+            self.books.give(self.problem, option, site);
+            self.missing.change(self.problem, option, 1);
         }
-        if let Some((model, site)) = to {
-            self.books.take(self.problem, model, site);
-            self.missing.change(self.problem, model, -1);
+        if let Some((option, site)) = to {
+            self.books.take(self.problem, option, site);
+            self.missing.change(self.problem, option, -1);
         }
         before
     }
@@ -168,9 +170,9 @@ impl Missing {
         }
     }
 
-    /// A machine of a model is given up (1) or made (-1).
-    fn change(&mut self, problem: &Problem, model: ModelIndex, sign: i128) {
-        for (missing, free) in self.missing.iter_mut().zip(&problem.models[model].free) {
+    /// A machine of an option is given up (1) or made (-1).
+    fn change(&mut self, problem: &Problem, option: LaunchOptionIndex, sign: i128) {
+        for (missing, free) in self.missing.iter_mut().zip(&problem.options[option].free) {
             *missing += sign * i128::from((*free).max(0));
         }
     }
@@ -210,7 +212,7 @@ impl Draft<'_> {
         let kept =
             |at: &DraftMachineIndex| *at < before && !self.machines[*at].load.counts.is_empty();
         let empty = after.indexes().filter(|at| !kept(at));
-        let empty: Vec<(ModelIndex, SiteIndex)> = empty.filter_map(|at| after[at]).collect();
+        let empty: Vec<(LaunchOptionIndex, SiteIndex)> = empty.filter_map(|at| after[at]).collect();
         self.drop_empty();
         for bound in empty {
             let at = self.make();

@@ -4,7 +4,7 @@ use super::fill::{self, Way};
 use super::state::Draft;
 use super::units::Unit;
 use super::whole::{Filler, Values};
-use super::{CPU, MEMORY, ModelSet, Problem, Rank, share};
+use super::{CPU, LaunchOptionSet, MEMORY, Problem, Rank, share};
 use crate::index::{AmountIndex, ChoiceIndex, DraftMachineIndex, LotIndex};
 
 /// Machines that are looked at for a pod while a plan is made cheaper: at most, and for each pod.
@@ -98,7 +98,7 @@ fn is_best(rank: Rank, floor: i128) -> bool {
 fn whole(
     draft: &mut Draft<'_>,
     (filler, values): (&Filler<'_>, &Values),
-    menu: &ModelSet,
+    menu: &LaunchOptionSet,
     victims: &[DraftMachineIndex],
     dice: &mut Dice,
     before: Rank,
@@ -125,7 +125,7 @@ fn whole(
 /// than `before`, or now and then as good.
 fn piece_by_piece(
     draft: &mut Draft<'_>,
-    menus: &[ModelSet],
+    menus: &[LaunchOptionSet],
     victims: &[DraftMachineIndex],
     dice: &mut Dice,
     before: Rank,
@@ -158,7 +158,7 @@ fn all_anew(draft: &mut Draft<'_>, filler: &Filler<'_>) -> Values {
     let problem = draft.problem;
     let mut values = Values::plain(filler);
     let floor = filler.floor();
-    let all = ModelSet::all(problem.models.len());
+    let all = LaunchOptionSet::all(problem.options.len());
     let enough = problem.looks.get() / 2;
     for round in 0..ANEW {
         let before = draft.rank();
@@ -212,10 +212,10 @@ fn victims(
     let problem = draft.problem;
     let waste = |at: DraftMachineIndex| {
         let machine = &draft.machines[at];
-        let Some((model, _)) = machine.bound else {
+        let Some((option, _)) = machine.bound else {
             return 0;
         };
-        let whole = &problem.models[model].free;
+        let whole = &problem.options[option].free;
         let parts = machine.load.sum.iter().zip(whole).take(2);
         let parts = parts.map(|(sum, free)| (free - sum).max(0) * 1000 / free.max(&1));
         parts.sum::<i64>()
@@ -236,15 +236,16 @@ fn victims(
     victims
 }
 
-/// Model sets to restrict a plan to: all models, and those of each choice.
-fn menus(problem: &Problem) -> Vec<ModelSet> {
-    let mut choices: Vec<ChoiceIndex> = problem.models.iter().map(|model| model.choice).collect();
+/// Sets of options to restrict a plan to: all options, and those of each choice.
+fn menus(problem: &Problem) -> Vec<LaunchOptionSet> {
+    let mut choices: Vec<ChoiceIndex> =
+        problem.options.iter().map(|option| option.choice).collect();
     choices.sort_unstable();
     choices.dedup();
     let of = |wanted: &[ChoiceIndex]| {
-        let mut menu = ModelSet::none(problem.models.len());
-        for (index, model) in problem.models.indexed() {
-            if wanted.contains(&model.choice) {
+        let mut menu = LaunchOptionSet::none(problem.options.len());
+        for (index, option) in problem.options.indexed() {
+            if wanted.contains(&option.choice) {
                 menu.insert(index);
             }
         }
@@ -255,8 +256,8 @@ fn menus(problem: &Problem) -> Vec<ModelSet> {
     menus
 }
 
-/// All models, and two random sets.
-fn ways<'m>(menus: &'m [ModelSet], dice: &mut Dice) -> Vec<&'m ModelSet> {
+/// All options, and two random sets.
+fn ways<'m>(menus: &'m [LaunchOptionSet], dice: &mut Dice) -> Vec<&'m LaunchOptionSet> {
     let mut ways = vec![&menus[0]];
     for _ in 0..2 {
         ways.push(&menus[dice.below(menus.len())]);
@@ -278,7 +279,7 @@ pub(super) fn lay(draft: &mut Draft<'_>, way: Way<'_>, by: usize) {
     lots.sort_by_cached_key(|lot| {
         let asked = &problem.lots[*lot].asked;
         let part = |resource: AmountIndex| {
-            let largest = problem.models.iter().map(|model| model.free[resource]);
+            let largest = problem.options.iter().map(|option| option.free[resource]);
             let largest = i128::from(largest.max().unwrap_or(0).max(1));
             i128::from(asked[resource]) * (1 << 20) / largest
         };

@@ -7,7 +7,7 @@ use super::movables::{Movables, is_local};
 use super::state::{Draft, Load, signed};
 use super::{Lot, Problem};
 use crate::index::{
-    DomainRuleIndex, IndexVec, KeyId, ListIndex, LotIndex, ModelClassIndex, MovableIndex,
+    DomainRuleIndex, IndexVec, KeyId, LaunchOptionClassIndex, ListIndex, LotIndex, MovableIndex,
     TallyIndex,
 };
 use crate::simulation::inter_pod::topology::{DomainId, FRESH};
@@ -105,7 +105,7 @@ impl DomainRules {
         &mut self,
         problem: &Problem,
         movable: MovableIndex,
-        class: ModelClassIndex,
+        class: LaunchOptionClassIndex,
         sign: i64,
     ) {
         for share in &self.shares[movable] {
@@ -122,7 +122,7 @@ impl DomainRules {
         &self,
         problem: &Problem,
         movables: &[MovableIndex],
-        classes: [ModelClassIndex; 2],
+        classes: [LaunchOptionClassIndex; 2],
     ) -> Vec<SharedRule> {
         if classes[0] == classes[1] {
             return Vec::new();
@@ -176,7 +176,7 @@ impl DomainRules {
 
 impl DomainRule {
     /// The domain of a class's machines; `None` where they are of none that counts.
-    fn domain(&self, problem: &Problem, class: ModelClassIndex) -> Option<DomainId> {
+    fn domain(&self, problem: &Problem, class: LaunchOptionClassIndex) -> Option<DomainId> {
         let class = &problem.classes[class];
         let domain = class.domains[self.key];
         class.counts[self.counter].then_some(())?;
@@ -215,7 +215,9 @@ impl DomainRule {
             }
         }
         for (machine, load) in draft.machines.iter().zip(stays) {
-            let class = machine.bound.map(|(model, _)| problem.models[model].class);
+            let class = machine
+                .bound
+                .map(|(option, _)| problem.options[option].class);
             if let Some(class) = class
                 && let Some(domain) = self.domain(problem, class)
             {

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use super::fill::{self, Way};
 use super::state::{Draft, Spot};
 use super::units::{self, Deal, Unit};
-use super::{ModelSet, Problem, To};
+use super::{LaunchOptionSet, Problem, To};
 use crate::index::{DraftMachineIndex, LotIndex, TallyIndex};
 use crate::simulation::inter_pod::topology::FRESH;
 
@@ -86,7 +86,7 @@ fn least(problem: &Problem) -> usize {
             let count = i128::try_from(lot.count).unwrap_or(i128::MAX);
             i128::from(lot.asked[resource]).saturating_mul(count)
         });
-        let largest = problem.models.iter().map(|model| model.free[resource]);
+        let largest = problem.options.iter().map(|option| option.free[resource]);
         let largest = i128::from(largest.max().unwrap_or(0).max(1));
         let asked: i128 = asked.fold(0, i128::saturating_add);
         usize::try_from((asked + largest - 1) / largest).unwrap_or(usize::MAX)
@@ -100,7 +100,7 @@ fn laid_out<'p>(
     problem: &'p Problem,
     dealt: &[LotIndex],
     machines: usize,
-    (menu, spin): (&ModelSet, usize),
+    (menu, spin): (&LaunchOptionSet, usize),
 ) -> Option<Draft<'p>> {
     let mut draft = Draft::new(problem);
     let new = Way {

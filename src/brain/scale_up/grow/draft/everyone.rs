@@ -13,7 +13,7 @@ use super::amounts::ResourceAmounts;
 use super::fill::{self, Way};
 use super::state::{Draft, DraftMachine, Load};
 use super::units::{self, Deal, Unit};
-use super::{CPU, MEMORY, ModelSet, Problem, Rank};
+use super::{CPU, LaunchOptionSet, MEMORY, Problem, Rank};
 use crate::index::{AmountIndex, IndexVec, LotIndex, UnitIndex};
 
 /// Plans of more pods are not searched through: hardly one would be found.
@@ -73,7 +73,7 @@ struct AllPodsSearch<'p> {
     most: usize,
     /// The most that a new machine has free of each resource.
     largest: ResourceAmounts,
-    menu: ModelSet,
+    menu: LaunchOptionSet,
     draft: Draft<'p>,
     /// What came to nothing.
     vain: BTreeSet<u64>,
@@ -105,8 +105,8 @@ impl<'p> AllPodsSearch<'p> {
         rest.reverse();
         least.reverse();
         let mut largest = none;
-        for model in &problem.models {
-            for (most, free) in largest.iter_mut().zip(&model.free) {
+        for option in &problem.options {
+            for (most, free) in largest.iter_mut().zip(&option.free) {
                 *most = (*free).max(*most);
             }
         }
@@ -117,7 +117,7 @@ impl<'p> AllPodsSearch<'p> {
             rest: rest.into(),
             least: least.into(),
             largest,
-            menu: ModelSet::all(problem.models.len()),
+            menu: LaunchOptionSet::all(problem.options.len()),
             draft,
             vain: BTreeSet::new(),
             steps,
@@ -179,12 +179,12 @@ impl<'p> AllPodsSearch<'p> {
         both.any(|(rest, room)| rest > room)
     }
 
-    /// The most that one of the models that a machine may be of has free of each resource.
+    /// The most that one of the options that a machine may be of has free of each resource.
     fn largest_of(&self, machine: &DraftMachine) -> ResourceAmounts {
         let mut largest = Load::empty(self.problem).sum;
-        for model in machine.models.iter() {
-            let of_model = &self.problem.models[model].free;
-            for (most, free) in largest.iter_mut().zip(of_model) {
+        for option in machine.options.iter() {
+            let of_option = &self.problem.options[option].free;
+            for (most, free) in largest.iter_mut().zip(of_option) {
                 *most = (*free).max(*most);
             }
         }
@@ -209,7 +209,7 @@ impl<'p> AllPodsSearch<'p> {
         let machines = machines.map(|machine| {
             let mut hasher = DefaultHasher::new();
             machine.class.hash(&mut hasher);
-            machine.models.hash(&mut hasher);
+            machine.options.hash(&mut hasher);
             self.hash_load(&machine.load, &mut hasher);
             hasher.finish()
         });
@@ -237,7 +237,7 @@ impl<'p> AllPodsSearch<'p> {
     }
 }
 
-/// How many machines a plan has at most when this many units more are placed, as far as models can be told apart.
+/// How many machines a plan has at most when this many units more are placed, as far as options can be told apart.
 fn most(draft: &Draft<'_>, units: usize) -> usize {
     let mut draft = draft.clone();
     let before = draft.machines.len();

@@ -8,13 +8,13 @@ use super::fill::{self, Way};
 use super::rates::Rates;
 use super::state::{Draft, Spot};
 use super::units::{self, Deal, Unit};
-use super::{CPU, Lot, MEMORY, ModelSet, Problem, Rank, To};
+use super::{CPU, LaunchOptionSet, Lot, MEMORY, Problem, Rank, To};
 use crate::index::{AmountIndex, DraftMachineIndex, IndexVec, ListIndex, LotIndex, UnitIndex};
 
 /// Plans of more pods are not searched through: what is searched grows much faster than they do.
 const PODS: u64 = 32;
-/// With more models than this, hardly a plan would be searched through.
-const MODELS: usize = 64;
+/// With more options than this, hardly a plan would be searched through.
+const MAX_OPTIONS: usize = 64;
 /// Steps of one search at most, some milliseconds: each places one unit or ends a plan.
 const STEPS: usize = 5_000;
 /// Plans of at most this many pods are searched through further.
@@ -28,7 +28,7 @@ struct ExactSearch<'p, 'r> {
     units: IndexVec<UnitIndex, Unit>,
     /// By rate: what the units from this one on are worth.
     rest: IndexVec<UnitIndex, Vec<i128>>,
-    menu: ModelSet,
+    menu: LaunchOptionSet,
     /// By lot: pods that are left out.
     out: IndexVec<LotIndex, usize>,
     draft: Draft<'p>,
@@ -44,7 +44,7 @@ enum UnitOrder {
     Worth,
     /// What asks most of one resource.
     Resource(AmountIndex),
-    /// What may be on fewest models.
+    /// What may be on fewest options.
     Breadth,
 }
 
@@ -69,7 +69,7 @@ fn search_within<'p>(
     best: Rank,
     steps: usize,
 ) -> Option<Draft<'p>> {
-    if problem.pods() > PODS || problem.models.len() > MODELS {
+    if problem.pods() > PODS || problem.options.len() > MAX_OPTIONS {
         return None;
     }
     let mut found: Option<Draft<'p>> = None;
@@ -138,7 +138,7 @@ fn by<'p>(
         rates,
         units,
         rest: rest.into(),
-        menu: ModelSet::all(problem.models.len()),
+        menu: LaunchOptionSet::all(problem.options.len()),
         out: vec![0; problem.lots.len()].into(),
         draft: Draft::new(problem),
         best,
@@ -296,10 +296,14 @@ impl ExactSearch<'_, '_> {
         if lost != self.best.lost {
             return lost > self.best.lost;
         }
-        let models = &self.problem.models;
+        let options = &self.problem.options;
         let prices = self.draft.machines.iter();
         let prices = prices.map(|machine| {
-            let cheapest = machine.models.iter().map(|model| models[model].price).min();
+            let cheapest = machine
+                .options
+                .iter()
+                .map(|option| options[option].price)
+                .min();
             (i128::from(cheapest.unwrap_or(0)), &*machine.load.sum)
         });
         let prices: Vec<_> = prices.collect();

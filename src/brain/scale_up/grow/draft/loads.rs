@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 use super::Problem;
 use super::rates::PRICE_UNIT;
 use super::whole::{Filler, PodWorth};
-use crate::index::{AmountIndex, FillChoiceIndex, IndexVec, LotIndex, ModelIndex, PodSortIndex};
+use crate::index::{
+    AmountIndex, FillChoiceIndex, IndexVec, LaunchOptionIndex, LotIndex, PodSortIndex,
+};
 
 /// Right-shift of worths: they are counted in parts that are this many bits coarser than the price unit's.
 const COARSER: u32 = 40;
@@ -62,9 +64,9 @@ struct RestToShare<'r> {
 
 /// A load that is being put together.
 struct BegunLoad {
-    /// Which of the filler's choices it is for, and the model that stands for that.
+    /// Which of the filler's choices it is for, and the option that stands for that.
     choice: FillChoiceIndex,
-    model: ModelIndex,
+    option: LaunchOptionIndex,
     free: IndexVec<AmountIndex, i64>,
     counts: CountsBySort,
     /// What the machine costs beyond what its pods count.
@@ -141,11 +143,11 @@ impl LoadSearch<'_, '_> {
             spare,
         };
         let mut loads = Vec::new();
-        for (choice, (model, _)) in self.filler.choices.indexed() {
-            let of = &self.problem.models[*model];
+        for (choice, (option, _)) in self.filler.choices.indexed() {
+            let of = &self.problem.options[*option];
             let mut begun = BegunLoad {
                 choice,
-                model: *model,
+                option: *option,
                 free: of.free.clone(),
                 counts: counts.with_each(0),
                 over: price(i128::from(of.price)),
@@ -256,7 +258,7 @@ impl LoadSearch<'_, '_> {
     fn fit(&self, at: PodSortIndex, left: usize, begun: &BegunLoad) -> usize {
         let PodSort { lot, pod, .. } = &self.sorts[at];
         let of = &self.problem.lots[*lot];
-        if left == 0 || !of.may.has(begun.model) {
+        if left == 0 || !of.may.has(begun.option) {
             return 0;
         }
         let most = pod.room(&begun.free).min(left);
@@ -278,7 +280,7 @@ impl LoadSearch<'_, '_> {
 
     /// Whether no cheaper choice could carry the load.
     fn is_cheapest(&self, begun: &BegunLoad) -> bool {
-        let mine = &self.problem.models[begun.model];
+        let mine = &self.problem.options[begun.option];
         let used = mine
             .free
             .iter()
@@ -286,14 +288,15 @@ impl LoadSearch<'_, '_> {
             .map(|(all, free)| all.saturating_sub(*free));
         let used: Vec<i64> = used.collect();
         let mut choices = self.filler.choices.indexed();
-        !choices.any(|(choice, (model, _))| {
-            let of = &self.problem.models[*model];
+        !choices.any(|(choice, (option, _))| {
+            let of = &self.problem.options[*option];
             let holds = |(amount, free): (&i64, &i64)| *amount == 0 || amount <= free;
             let mut lots = self.sorts.iter().zip(&begun.counts);
             (of.price, choice) < (mine.price, begun.choice)
                 && used.iter().zip(&of.free).all(holds)
-                && lots
-                    .all(|(sort, count)| *count == 0 || self.problem.lots[sort.lot].may.has(*model))
+                && lots.all(|(sort, count)| {
+                    *count == 0 || self.problem.lots[sort.lot].may.has(*option)
+                })
         })
     }
 }

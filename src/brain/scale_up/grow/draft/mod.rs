@@ -1,6 +1,6 @@
 //! A plan for pods that need new machines, made in plain numbers.
 //!
-//! A planned machine is its pods and the set of models (pool, type and hosts that are alike) that can still
+//! A planned machine is its pods and the set of launch options (pool, type and hosts that are alike) that can still
 //! carry them all, narrowed by each pod that comes ([`state`]). Beside the set stands the best binding that all
 //! limits of pools, hosts and the cluster allow together ([`bind`]), so that no machine is planned that could not
 //! be made. Plans are laid out in several orders ([`fill`]), small ones searched through ([`exact`]), larger ones
@@ -19,8 +19,8 @@ mod even;
 mod everyone;
 mod exact;
 mod fill;
+mod launch_option_set;
 mod loads;
-mod model_set;
 mod movables;
 mod overload;
 mod partly;
@@ -37,12 +37,12 @@ mod whole;
 use std::cell::Cell;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-pub(super) use model_set::ModelSet;
+pub(super) use launch_option_set::LaunchOptionSet;
 
 use crate::index::{
-    AmountIndex, ChoiceIndex, DraftMachineIndex, FixedIndex, HostIndex, IndexVec, KeyId, LotIndex,
-    MadeIndex, ModelClassIndex, ModelIndex, OfferIndex, PoolIndex, PoolRegionIndex, SiteIndex,
-    TallyIndex, TierIndex, indexes_in,
+    AmountIndex, ChoiceIndex, DraftMachineIndex, FixedIndex, HostIndex, IndexVec, KeyId,
+    LaunchOptionClassIndex, LaunchOptionIndex, LotIndex, MadeIndex, OfferIndex, PoolIndex,
+    PoolRegionIndex, SiteIndex, TallyIndex, TierIndex, indexes_in,
 };
 use crate::scale_up::hosts::{HostCapacity, HostDemand};
 use crate::scale_up::limits::Allowance;
@@ -77,8 +77,8 @@ pub(super) struct Lot {
     pub(super) priority: i32,
     /// By lot: it may not share a machine with one of those, for their host ports.
     pub(super) apart: IndexVec<LotIndex, bool>,
-    /// The models that it may be on.
-    pub(super) may: ModelSet,
+    /// The options that it may be on.
+    pub(super) may: LaunchOptionSet,
     /// What other pods ask of its place.
     pub(super) asks: Asks,
     /// A place for its pods must be known down to the topology domain: other pods count them, or they count
@@ -89,11 +89,11 @@ pub(super) struct Lot {
     pub(super) tied: bool,
 }
 
-/// A machine that could be made: a choice on hosts where it offers the same.
+/// A machine that could be made: a choice on hosts where it offers the same (Karpenter: one of the instance types that are left on a NodeClaim).
 #[derive(Debug, Hash)]
-pub(super) struct Model {
+pub(super) struct LaunchOption {
     pub(super) choice: ChoiceIndex,
-    pub(super) sites: IndexVec<SiteIndex, ModelOffer>,
+    pub(super) sites: IndexVec<SiteIndex, LaunchSite>,
     /// What it takes beside CPU and memory.
     pub(super) takes: IndexVec<SiteIndex, Takes>,
     pub(super) pool: PoolIndex,
@@ -106,26 +106,26 @@ pub(super) struct Model {
     /// What it takes of limits.
     pub(super) cpu_milli: i64,
     pub(super) memory: i64,
-    pub(super) class: ModelClassIndex,
+    pub(super) class: LaunchOptionClassIndex,
 }
 
-/// Where a model can be made.
+/// A host that a launch option can be made on.
 #[derive(Clone, Copy, Debug, Hash)]
-pub(super) struct ModelOffer {
+pub(super) struct LaunchSite {
     pub(super) offer: OfferIndex,
     pub(super) host: HostIndex,
 }
 
-/// Models whose nodes are the same to affinity, anti-affinity and topology spread of pods.
+/// Options whose nodes are the same to affinity, anti-affinity and topology spread of pods.
 #[derive(Debug, Hash)]
-pub(super) struct ModelClass {
+pub(super) struct LaunchOptionClass {
     /// By topology key.
     pub(super) domains: DomainsByKey,
     /// By counter: whether its pods are counted there.
     pub(super) counts: IndexVec<TallyIndex, bool>,
     /// By counter: DaemonSet pods of a new node that it counts.
     pub(super) daemons: IndexVec<TallyIndex, i64>,
-    pub(super) models: ModelSet,
+    pub(super) options: LaunchOptionSet,
 }
 
 /// A place that stays as it is: a node, or a machine that is planned for something else.
@@ -146,8 +146,8 @@ pub(super) struct FixedPlace {
 pub(super) struct Problem {
     pub(super) lots: IndexVec<LotIndex, Lot>,
     /// Those of pools of higher weight first, then the cheapest.
-    pub(super) models: IndexVec<ModelIndex, Model>,
-    pub(super) classes: IndexVec<ModelClassIndex, ModelClass>,
+    pub(super) options: IndexVec<LaunchOptionIndex, LaunchOption>,
+    pub(super) classes: IndexVec<LaunchOptionClassIndex, LaunchOptionClass>,
     pub(super) fixed: IndexVec<FixedIndex, FixedPlace>,
     pub(super) counters: IndexVec<TallyIndex, Tally>,
     pub(super) pools: IndexVec<PoolIndex, Allowance>,
@@ -185,8 +185,8 @@ pub(super) struct Rank {
 /// A better plan.
 #[derive(Clone, Debug)]
 pub(super) struct BetterPlan {
-    /// Its machines, each by model and offer.
-    pub(super) made: IndexVec<MadeIndex, (ModelIndex, OfferIndex)>,
+    /// Its machines, each by option and offer.
+    pub(super) made: IndexVec<MadeIndex, (LaunchOptionIndex, OfferIndex)>,
     /// Which pods go where, in an order in which each may go there.
     pub(super) steps: Vec<Placement<MadeIndex>>,
 }
@@ -214,7 +214,7 @@ impl Problem {
     pub(super) fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         env!("CARGO_PKG_VERSION").hash(&mut hasher);
-        (&self.lots, &self.models, &self.classes, &self.fixed).hash(&mut hasher);
+        (&self.lots, &self.options, &self.classes, &self.fixed).hash(&mut hasher);
         (&self.counters, &self.pools, &self.total).hash(&mut hasher);
         (&self.hosts, &self.demands, &self.stores).hash(&mut hasher);
         (&self.rank, &self.queue, self.deals).hash(&mut hasher);
@@ -229,7 +229,10 @@ impl Problem {
         for class in &self.classes {
             if class.domains[key] == domain {
                 for lot in &mut self.lots {
-                    class.models.iter().for_each(|model| lot.may.remove(model));
+                    class
+                        .options
+                        .iter()
+                        .for_each(|option| lot.may.remove(option));
                 }
             }
         }

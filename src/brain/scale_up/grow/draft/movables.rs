@@ -4,9 +4,9 @@
 use super::amounts::ResourceAmounts;
 use super::state::{Draft, Load};
 use super::units::{self, Deal};
-use super::{ModelSet, Placement, Problem, To, fill};
+use super::{LaunchOptionSet, Placement, Problem, To, fill};
 use crate::index::{
-    DraftMachineIndex, IndexVec, LotIndex, ModelClassIndex, MovableIndex, TallyIndex,
+    DraftMachineIndex, IndexVec, LaunchOptionClassIndex, LotIndex, MovableIndex, TallyIndex,
 };
 use crate::simulation::inter_pod::topology::{FRESH, NOWHERE};
 
@@ -18,10 +18,10 @@ pub(super) struct Movable {
     /// Those of them that are at home.
     taken: Vec<(LotIndex, usize)>,
     pub(super) asked: ResourceAmounts,
-    /// The models that all its pods may be on.
-    pub(super) may: ModelSet,
+    /// The options that all its pods may be on.
+    pub(super) may: LaunchOptionSet,
     /// Where a topology wider than machines counts for it: the classes of machines that are of all domains it asks for.
-    pub(super) classes: Option<Vec<ModelClassIndex>>,
+    pub(super) classes: Option<Vec<LaunchOptionClassIndex>>,
     /// The machine that it is on; `None` where all of it waits.
     pub(super) home: Option<DraftMachineIndex>,
 }
@@ -188,7 +188,7 @@ fn on_every_machine(draft: &Draft<'_>, lot: LotIndex) -> usize {
 }
 
 /// The classes whose machines are of all domains that pods ask for.
-fn classes(problem: &Problem, movable: &Movable) -> Vec<ModelClassIndex> {
+fn classes(problem: &Problem, movable: &Movable) -> Vec<LaunchOptionClassIndex> {
     let classes = problem.classes.indexed().filter(|(_, class)| {
         movable.parts.iter().all(|(lot, _)| {
             let asks = &problem.lots[*lot].asks;
@@ -207,7 +207,7 @@ fn movable(
     parts: Vec<(LotIndex, usize)>,
     home: Option<DraftMachineIndex>,
 ) -> Movable {
-    let mut may = ModelSet::all(problem.models.len());
+    let mut may = LaunchOptionSet::all(problem.options.len());
     for (lot, _) in &parts {
         may.keep(&problem.lots[*lot].may);
     }
@@ -340,8 +340,8 @@ impl<'p> Draft<'p> {
                 let machine = &mut draft.machines[*place];
                 machine.load.add(self.problem, *lot, *count);
                 if movable.classes.is_some() {
-                    let bound = machine.bound.map(|(model, _)| model);
-                    machine.class = bound.map(|model| self.problem.models[model].class);
+                    let bound = machine.bound.map(|(option, _)| option);
+                    machine.class = bound.map(|option| self.problem.options[option].class);
                 }
                 draft.steps.push(Placement {
                     lot: *lot,

@@ -16,7 +16,7 @@ use super::ruin_and_recreate;
 use super::state::{Draft, Load};
 use super::{Problem, Rank};
 use crate::index::{
-    DraftMachineIndex, IndexVec, LotIndex, ModelClassIndex, ModelIndex, MovableIndex,
+    DraftMachineIndex, IndexVec, LaunchOptionClassIndex, LaunchOptionIndex, LotIndex, MovableIndex,
 };
 
 /// Plans of more pods are left to searches that look at fewer of them at a time.
@@ -85,7 +85,7 @@ fn deal<'p>(
     if attempt > 0 {
         for at in dealt.machines.indexes() {
             if dealt.machines[at].class.is_none() {
-                let class = ModelClassIndex(dice.below(plan.problem.classes.len()));
+                let class = LaunchOptionClassIndex(dice.below(plan.problem.classes.len()));
                 dealt.move_to_class(at, class);
             }
         }
@@ -98,11 +98,11 @@ fn deal<'p>(
         return None;
     }
     let waiting: usize = dealt.left.iter().sum();
-    let models = plan.problem.models.len();
+    let options = plan.problem.options.len();
     for _ in 0..waiting.min(anneal_machines::MORE) {
-        let begin = dice.below(models);
-        let mut around = (0..models).map(|at| ModelIndex((begin + at) % models));
-        if !around.any(|model| dealt.open(model).is_some()) {
+        let begin = dice.below(options);
+        let mut around = (0..options).map(|at| LaunchOptionIndex((begin + at) % options));
+        if !around.any(|option| dealt.open(option).is_some()) {
             break;
         }
     }
@@ -123,8 +123,8 @@ struct Overload<'m, 'p> {
 }
 
 struct SharingMachine {
-    model: ModelIndex,
-    class: ModelClassIndex,
+    option: LaunchOptionIndex,
+    class: LaunchOptionClassIndex,
     size: ResourceAmounts,
     /// What stays there whatever happens.
     stays: Load,
@@ -181,11 +181,11 @@ impl<'m, 'p> Overload<'m, 'p> {
         let rules = DomainRules::of(start, movables, &remainders);
         let mut machines = Vec::with_capacity(remainders.len());
         for (machine, stays) in start.machines.iter().zip(remainders) {
-            let (model, _) = machine.bound?;
+            let (option, _) = machine.bound?;
             machines.push(SharingMachine {
-                model,
-                class: problem.models[model].class,
-                size: problem.models[model].free.iter().copied().collect(),
+                option,
+                class: problem.options[option].class,
+                size: problem.options[option].free.iter().copied().collect(),
                 sum: stays.sum.clone(),
                 stays,
                 on: Vec::new(),
@@ -204,7 +204,7 @@ impl<'m, 'p> Overload<'m, 'p> {
             return None;
         }
         let places = movables.all.iter().map(|movable| {
-            let may = |at: &DraftMachineIndex| movable.may.has(search.machines[*at].model);
+            let may = |at: &DraftMachineIndex| movable.may.has(search.machines[*at].option);
             movable.start().filter(may)
         });
         let places: IndexVec<MovableIndex, Option<DraftMachineIndex>> = places.collect();
@@ -377,7 +377,7 @@ impl<'m, 'p> Overload<'m, 'p> {
         let all = &self.movables.all;
         let (machine, movable) = (&self.machines[at], &all[of]);
         let classes = movable.classes.as_ref();
-        if !movable.may.has(machine.model)
+        if !movable.may.has(machine.option)
             || classes.is_some_and(|classes| !classes.contains(&machine.class))
         {
             return false;

@@ -8,14 +8,14 @@ use std::cmp::Reverse;
 use super::fill::{self, Way};
 use super::state::{Draft, Spot};
 use super::units::Unit;
-use super::{ModelSet, Problem};
+use super::{LaunchOptionSet, Problem};
 use crate::index::LotIndex;
 
 /// Places a unit as often as it is there, and of those that find no place as many pods as do. Returns how many units are not whole.
 pub(super) fn place(draft: &mut Draft<'_>, unit: &Unit, way: Way<'_>) -> usize {
     let rest = fill::place(draft, unit, way);
     if !matches!(unit.parts[..], [(_, 1)]) {
-        let all = ModelSet::all(draft.problem.models.len());
+        let all = LaunchOptionSet::all(draft.problem.options.len());
         for _ in 0..rest {
             let some = place_part(draft, unit, way);
             if !some && !place_part(draft, unit, Way { menu: &all, ..way }) {
@@ -63,7 +63,7 @@ fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
 
 /// Puts as many pods of a unit on a spot as it takes: first those that may not be left out, then those of the highest priority, then the
 /// smallest. Returns what they count.
-fn put_some(draft: &mut Draft<'_>, unit: &Unit, mut spot: Spot, menu: &ModelSet) -> u128 {
+fn put_some(draft: &mut Draft<'_>, unit: &Unit, mut spot: Spot, menu: &LaunchOptionSet) -> u128 {
     let problem = draft.problem;
     let mut waiting = wishes(problem, &unit.parts);
     let mut gain = 0u128;
@@ -118,7 +118,7 @@ fn put_most(
     draft: &mut Draft<'_>,
     (lot, count): (LotIndex, usize),
     spot: &mut Spot,
-    menu: &ModelSet,
+    menu: &LaunchOptionSet,
 ) -> usize {
     // What takes some takes fewer of them too.
     let (mut done, mut most) = (0, count.min(draft.may(lot, *spot)));

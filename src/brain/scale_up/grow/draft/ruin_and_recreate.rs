@@ -11,8 +11,8 @@ use super::fill::{self, Way};
 use super::state::{Draft, Spot, signed};
 use super::units::{self, Deal, Unit};
 use super::whole::{Filler, Values};
-use super::{ModelSet, Placement, Problem, To, partly};
-use crate::index::{DraftMachineIndex, IndexVec, LotIndex, ModelIndex};
+use super::{LaunchOptionSet, Placement, Problem, To, partly};
+use crate::index::{DraftMachineIndex, IndexVec, LaunchOptionIndex, LotIndex};
 use crate::scale_up::limits::Allowance;
 use crate::simulation::inter_pod::topology::FRESH;
 
@@ -108,7 +108,7 @@ pub(super) fn is_short(problem: &Problem) -> bool {
     let mut resources = problem.resources();
     let unplaceable = unplaceable(problem);
     resources.any(|resource| {
-        let largest = problem.models.iter().map(|model| model.free[resource]);
+        let largest = problem.options.iter().map(|option| option.free[resource]);
         let largest = i128::from(largest.max().unwrap_or(0).max(0));
         let fixed = problem.fixed.iter();
         let fixed = fixed.map(|fixed| i128::from(fixed.free[resource].max(0)));
@@ -126,12 +126,12 @@ pub(super) fn is_short(problem: &Problem) -> bool {
 /// By lot: whether its pods wait in any plan, as no place that stays is large enough for one, and no machine that limits
 /// allow.
 pub(super) fn unplaceable(problem: &Problem) -> IndexVec<LotIndex, bool> {
-    let allowed: IndexVec<ModelIndex, bool> = problem
-        .models
+    let allowed: IndexVec<LaunchOptionIndex, bool> = problem
+        .options
         .iter()
-        .map(|model| {
-            let of_pool = problem.pools.get(model.pool);
-            of_pool.is_some_and(|pool| pool.admits(model)) && problem.total.admits(model)
+        .map(|option| {
+            let of_pool = problem.pools.get(option.pool);
+            of_pool.is_some_and(|pool| pool.admits(option)) && problem.total.admits(option)
         })
         .collect();
     let lots = problem.lots.indexed().map(|(at, lot)| {
@@ -143,9 +143,9 @@ pub(super) fn unplaceable(problem: &Problem) -> IndexVec<LotIndex, bool> {
         };
         let stays = problem.fixed.iter();
         let mut stays = stays.filter(|fixed| fixed.may.get(at).copied().unwrap_or(false));
-        let made = problem.models.indexed();
-        let mut made = made.filter(|(model, _)| allowed[*model] && lot.may.has(*model));
-        !stays.any(|fixed| fits(&fixed.free)) && !made.any(|(_, model)| fits(&model.free))
+        let made = problem.options.indexed();
+        let mut made = made.filter(|(option, _)| allowed[*option] && lot.may.has(*option));
+        !stays.any(|fixed| fits(&fixed.free)) && !made.any(|(_, option)| fits(&option.free))
     });
     lots.collect()
 }
@@ -184,7 +184,7 @@ fn victims(
         let lot = lots[dice.below(lots.len())];
         let may = |at: &DraftMachineIndex| {
             let bound = draft.machines[*at].bound;
-            bound.is_some_and(|(model, _)| problem.lots[lot].may.has(model))
+            bound.is_some_and(|(option, _)| problem.lots[lot].may.has(option))
         };
         let open = draft.machines.indexes().filter(may);
         let open: Vec<DraftMachineIndex> = open.collect();
@@ -208,7 +208,7 @@ pub(super) fn lay(
     (round, dice): (usize, &mut Dice),
 ) {
     let problem = draft.problem;
-    let menu = ModelSet::all(problem.models.len());
+    let menu = LaunchOptionSet::all(problem.options.len());
     let way = Way {
         menu: &menu,
         cheapest: dice.below(2) == 0,
@@ -327,20 +327,20 @@ impl<'p> Draft<'p> {
         }
     }
 
-    /// Finds again which models can carry what is on a machine.
+    /// Finds again which options can carry what is on a machine.
     fn widen(&mut self, at: DraftMachineIndex) {
         let problem = self.problem;
         let machine = &mut self.machines[at];
-        machine.models = match machine.class {
-            Some(class) => problem.classes[class].models.clone(),
-            None => ModelSet::all(problem.models.len()),
+        machine.options = match machine.class {
+            Some(class) => problem.classes[class].options.clone(),
+            None => LaunchOptionSet::all(problem.options.len()),
         };
         for (lot, _) in &machine.load.counts {
-            machine.models.keep(&problem.lots[*lot].may);
+            machine.options.keep(&problem.lots[*lot].may);
         }
-        for model in machine.models.clone().iter() {
-            if !machine.load.within(&problem.models[model].free) {
-                machine.models.remove(model);
+        for option in machine.options.clone().iter() {
+            if !machine.load.within(&problem.options[option].free) {
+                machine.options.remove(option);
             }
         }
     }
@@ -408,7 +408,7 @@ impl<'p> Draft<'p> {
     /// The plan once more from nothing, in an order in which each pod may go where it is; `None` where none is found.
     pub(super) fn put_together(&self) -> Option<Draft<'p>> {
         let mut whole = Draft::new(self.problem);
-        let menu = ModelSet::all(self.problem.models.len());
+        let menu = LaunchOptionSet::all(self.problem.options.len());
         let mut made = self.machines.with_each(None);
         let mut waiting = self.steps_in_order();
         while !waiting.is_empty() {
@@ -440,7 +440,7 @@ impl<'p> Draft<'p> {
         step: Placement,
         (made, menu): (
             &mut IndexVec<DraftMachineIndex, Option<DraftMachineIndex>>,
-            &ModelSet,
+            &LaunchOptionSet,
         ),
     ) -> usize {
         let mark = self.mark();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::To;
 use super::state::{Draft, Spot};
-use crate::index::{DraftMachineIndex, KeyId, LotIndex, ModelClassIndex, TallyIndex};
+use crate::index::{DraftMachineIndex, KeyId, LaunchOptionClassIndex, LotIndex, TallyIndex};
 use crate::simulation::inter_pod::Even;
 use crate::simulation::inter_pod::topology::{DomainId, FRESH, NOWHERE};
 
@@ -19,7 +19,7 @@ impl Draft<'_> {
         }
     }
 
-    fn class_of(&self, spot: Spot) -> Option<ModelClassIndex> {
+    fn class_of(&self, spot: Spot) -> Option<LaunchOptionClassIndex> {
         match spot.to {
             Some(To::Machine(at)) => self.machines[at].class.or(spot.class),
             _ => spot.class,

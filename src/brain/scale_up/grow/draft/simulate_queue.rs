@@ -7,8 +7,8 @@ use super::cheapen::Dice;
 use super::fill::{self, Way};
 use super::state::{Draft, Spot};
 use super::units::Unit;
-use super::{ModelSet, Problem, To};
-use crate::index::{DraftMachineIndex, LotIndex, ModelIndex, indexes_in};
+use super::{LaunchOptionSet, Problem, To};
+use crate::index::{DraftMachineIndex, LaunchOptionIndex, LotIndex, indexes_in};
 
 /// Orders in which nodes come up that are simulated: the one in which the machines are planned, and others.
 const ORDERS: usize = 5;
@@ -41,10 +41,10 @@ pub(super) fn settle<'p>(tight: Draft<'p>, queue: &[(LotIndex, usize)]) -> Draft
     problem.allow(LOOKS, LOOKS);
     let weight_loss = tight.rank().weight_loss;
     let machines = tight.machines.iter().filter_map(|machine| {
-        let (model, _) = machine.bound?;
-        (!machine.load.counts.is_empty()).then_some(model)
+        let (option, _) = machine.bound?;
+        (!machine.load.counts.is_empty()).then_some(option)
     });
-    let mut first: Vec<ModelIndex> = machines.collect();
+    let mut first: Vec<LaunchOptionIndex> = machines.collect();
     first.sort_unstable();
     let choices = choices(problem, &first);
     let Some(known) = simulate_queue(problem, queue, &first) else {
@@ -57,7 +57,7 @@ pub(super) fn settle<'p>(tight: Draft<'p>, queue: &[(LotIndex, usize)]) -> Draft
     };
     let starts = choices
         .iter()
-        .filter_map(|model| alike(problem, queue, *model));
+        .filter_map(|option| alike(problem, queue, *option));
     for start in std::iter::once(first).chain(starts.collect::<Vec<_>>()) {
         descend(problem, queue, (start, &choices), &mut best);
     }
@@ -68,7 +68,7 @@ pub(super) fn settle<'p>(tight: Draft<'p>, queue: &[(LotIndex, usize)]) -> Draft
 fn descend<'p>(
     problem: &'p Problem,
     queue: &[(LotIndex, usize)],
-    (start, choices): (Vec<ModelIndex>, &[ModelIndex]),
+    (start, choices): (Vec<LaunchOptionIndex>, &[LaunchOptionIndex]),
     best: &mut Best<'p>,
 ) {
     let Some(known) = simulate_queue(problem, queue, &start) else {
@@ -77,7 +77,7 @@ fn descend<'p>(
     let (mut set, mut cost) = (start, known.cost);
     best.keep(known);
     loop {
-        let mut next: Option<(i128, Vec<ModelIndex>)> = None;
+        let mut next: Option<(i128, Vec<LaunchOptionIndex>)> = None;
         for beside in beside(&set, choices) {
             let Some(outcome) = simulate_queue(problem, queue, &beside) else {
                 continue;
@@ -104,9 +104,9 @@ impl<'p> Best<'p> {
 }
 
 /// Sets with a machine more, one less, or one of another choice.
-fn beside(set: &[ModelIndex], choices: &[ModelIndex]) -> Vec<Vec<ModelIndex>> {
+fn beside(set: &[LaunchOptionIndex], choices: &[LaunchOptionIndex]) -> Vec<Vec<LaunchOptionIndex>> {
     let mut all = Vec::new();
-    let mut add = |without: Option<usize>, with: Option<ModelIndex>| {
+    let mut add = |without: Option<usize>, with: Option<LaunchOptionIndex>| {
         let mut other = set.to_vec();
         if let Some(at) = without {
             other.remove(at);
@@ -119,7 +119,7 @@ fn beside(set: &[ModelIndex], choices: &[ModelIndex]) -> Vec<Vec<ModelIndex>> {
         add(None, Some(*choice));
     }
     for at in 0..set.len() {
-        // Machines of one model are alike.
+        // Machines of one option are alike.
         if at > 0 && set[at] == set[at - 1] {
             continue;
         }
@@ -131,15 +131,15 @@ fn beside(set: &[ModelIndex], choices: &[ModelIndex]) -> Vec<Vec<ModelIndex>> {
     all
 }
 
-/// The cheapest model of each choice, except those of pools of lower weight, or with more that was not requested, than any of a set.
-fn choices(problem: &Problem, set: &[ModelIndex]) -> Vec<ModelIndex> {
-    let of = || set.iter().map(|model| &problem.models[*model]);
-    let tier = of().map(|model| model.tier).max().unwrap_or_default();
-    let unrequested = of().map(|model| model.unrequested).max().unwrap_or(0);
-    let mut found: Vec<ModelIndex> = Vec::new();
-    for (index, model) in problem.models.indexed() {
-        let known = |other: &ModelIndex| problem.models[*other].choice == model.choice;
-        let usable = model.tier <= tier && model.unrequested <= unrequested;
+/// The cheapest option of each choice, except those of pools of lower weight, or with more that was not requested, than any of a set.
+fn choices(problem: &Problem, set: &[LaunchOptionIndex]) -> Vec<LaunchOptionIndex> {
+    let of = || set.iter().map(|option| &problem.options[*option]);
+    let tier = of().map(|option| option.tier).max().unwrap_or_default();
+    let unrequested = of().map(|option| option.unrequested).max().unwrap_or(0);
+    let mut found: Vec<LaunchOptionIndex> = Vec::new();
+    for (index, option) in problem.options.indexed() {
+        let known = |other: &LaunchOptionIndex| problem.options[*other].choice == option.choice;
+        let usable = option.tier <= tier && option.unrequested <= unrequested;
         if usable && found.len() < CHOICES && !found.iter().any(known) {
             found.push(index);
         }
@@ -147,29 +147,29 @@ fn choices(problem: &Problem, set: &[ModelIndex]) -> Vec<ModelIndex> {
     found
 }
 
-/// As many machines of one model as the queue fills.
+/// As many machines of one option as the queue fills.
 fn alike(
     problem: &Problem,
     queue: &[(LotIndex, usize)],
-    model: ModelIndex,
-) -> Option<Vec<ModelIndex>> {
+    option: LaunchOptionIndex,
+) -> Option<Vec<LaunchOptionIndex>> {
     let mut draft = Draft::new(problem);
     let most = queue.iter().map(|(_, count)| count).sum::<usize>();
     while draft.left.iter().any(|left| *left > 0) && draft.machines.len() < most {
-        let at = draft.open(model)?;
+        let at = draft.open(option)?;
         draft.come_up(at, queue);
         if draft.machines[at].load.counts.is_empty() || !problem.look(1) {
             return None;
         }
     }
-    Some(vec![model; draft.machines.len()])
+    Some(vec![option; draft.machines.len()])
 }
 
 /// What a set of machines comes to; `None` where limits do not have it or there is no time to tell.
 fn simulate_queue<'p>(
     problem: &'p Problem,
     queue: &[(LotIndex, usize)],
-    set: &[ModelIndex],
+    set: &[LaunchOptionIndex],
 ) -> Option<QueueOutcome<'p>> {
     let mut outcome = QueueOutcome {
         cost: 0,
@@ -182,8 +182,8 @@ fn simulate_queue<'p>(
             return None;
         }
         let mut draft = Draft::new(problem);
-        for model in &order {
-            let at = draft.open(*model)?;
+        for option in &order {
+            let at = draft.open(*option)?;
             draft.come_up(at, queue);
         }
         let own = draft.rank();
@@ -192,7 +192,7 @@ fn simulate_queue<'p>(
             outcome.plan = outcome.plan.or((round == 0).then(|| draft.clone()));
         }
         // Machines that no pod comes to are no part of a plan, but were made where the order was another.
-        let made = set.iter().map(|model| problem.models[*model].price);
+        let made = set.iter().map(|option| problem.options[*option].price);
         let made: i128 = made.map(i128::from).sum();
         later(&mut draft);
         let rank = draft.rank();
@@ -211,7 +211,7 @@ fn simulate_queue<'p>(
 /// Pods that found no place get further machines.
 fn later(draft: &mut Draft<'_>) {
     let problem = draft.problem;
-    let menu = ModelSet::all(problem.models.len());
+    let menu = LaunchOptionSet::all(problem.options.len());
     let way = Way {
         menu: &menu,
         cheapest: true,
@@ -254,21 +254,21 @@ impl Draft<'_> {
 
     /// Pods of a lot come to a machine, as many as it takes; says whether any did.
     fn come(&mut self, lot: LotIndex, at: DraftMachineIndex) -> bool {
-        let Some((model, _)) = self.machines[at].bound else {
+        let Some((option, _)) = self.machines[at].bound else {
             return false;
         };
-        let of = &self.problem.models[model];
+        let of = &self.problem.options[option];
         let room = self.machines[at]
             .load
             .room(&self.problem.lots[lot].asked, &of.free);
-        if room == 0 || !self.problem.lots[lot].may.has(model) {
+        if room == 0 || !self.problem.lots[lot].may.has(option) {
             return false;
         }
         let spot = Spot {
             to: Some(To::Machine(at)),
             class: Some(of.class),
         };
-        let menu = self.machines[at].models.clone();
+        let menu = self.machines[at].options.clone();
         let mut count = room.min(self.left[lot]);
         if self.problem.lots[lot].apart[lot] {
             count = count.min(1);

@@ -6,7 +6,7 @@ use super::fill::{self, Way};
 use super::state::Draft;
 use super::units::{self, Deal, Unit};
 use super::whole::{Filler, Values};
-use super::{ModelSet, Problem, partly};
+use super::{LaunchOptionSet, Problem, partly};
 use crate::index::DraftMachineIndex;
 
 /// Machines that are looked at for a pod: at most, and for each pod.
@@ -24,7 +24,7 @@ pub(super) fn search<'p>(best: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft<
     if tied[0].is_empty() {
         return None;
     }
-    let menu = ModelSet::all(problem.models.len());
+    let menu = LaunchOptionSet::all(problem.options.len());
     let mut values = Values::plain(filler);
     let (mut dice, mut found, mut rank) = (Dice::new(2), None, best.rank());
     for round in 0..ROUNDS {

@@ -258,11 +258,11 @@ fn dealt(
     }
 }
 
-/// Whether some model or place could hold a load, empty as it is.
+/// Whether some option or place could hold a load, empty as it is.
 fn held(problem: &Problem, load: &Load) -> bool {
-    let model = problem.models.indexed().any(|(index, model)| {
+    let option = problem.options.indexed().any(|(index, option)| {
         let mut lots = load.counts.iter();
-        load.within(&model.free) && lots.all(|(lot, _)| problem.lots[*lot].may.has(index))
+        load.within(&option.free) && lots.all(|(lot, _)| problem.lots[*lot].may.has(index))
     });
     let fixed = || {
         problem.fixed.iter().any(|fixed| {
@@ -278,5 +278,5 @@ fn held(problem: &Problem, load: &Load) -> bool {
                 .iter()
                 .all(|(other, _)| other == lot || !apart[*other])
     });
-    ports && (model || fixed())
+    ports && (option || fixed())
 }

@@ -2,10 +2,10 @@
 
 use super::rates::{PRICE_UNIT, Rates};
 use super::state::{Draft, Spot};
-use super::{ModelSet, Problem, To};
+use super::{LaunchOptionSet, Problem, To};
 use crate::index::{
-    AmountIndex, DraftMachineIndex, FillChoiceIndex, FillLotIndex, IndexVec, ListIndex, LotIndex,
-    ModelIndex, indexes_in,
+    AmountIndex, DraftMachineIndex, FillChoiceIndex, FillLotIndex, IndexVec, LaunchOptionIndex,
+    ListIndex, LotIndex, indexes_in,
 };
 
 /// Steps of the search for one filling, for each lot that there is.
@@ -25,8 +25,8 @@ pub(super) struct Filler<'p> {
     problem: &'p Problem,
     pub(super) rates: &'p Rates,
     pub(super) pods: IndexVec<LotIndex, PodWorth>,
-    /// Models that stand for the choices that may be worth their price, and all models of each choice.
-    pub(super) choices: IndexVec<FillChoiceIndex, (ModelIndex, ModelSet)>,
+    /// Options that stand for the choices that may be worth their price, and all options of each choice.
+    pub(super) choices: IndexVec<FillChoiceIndex, (LaunchOptionIndex, LaunchOptionSet)>,
 }
 
 /// A pod of a lot as the search for a filling sees it, worked out once for all searches.
@@ -84,7 +84,7 @@ impl Values {
         let mut paid: IndexVec<LotIndex, i128> = vec![0; lots].into();
         let mut pods = paid.clone();
         for machine in &draft.machines {
-            let Some((model, _)) = machine.bound else {
+            let Some((option, _)) = machine.bound else {
                 continue;
             };
             let counts = machine.load.counts.iter();
@@ -95,7 +95,7 @@ impl Values {
             let all = worths.clone().fold(0_i128, |sum, (_, count, worth)| {
                 sum.saturating_add(worth.saturating_mul(count))
             });
-            let price = i128::from(filler.problem.models[model].price).saturating_mul(PRICE_UNIT);
+            let price = i128::from(filler.problem.options[option].price).saturating_mul(PRICE_UNIT);
             // What the machine costs for a part of what is on it.
             let rate = price / (all / PART).max(1);
             for (lot, count, worth) in worths {
@@ -133,22 +133,25 @@ impl<'p> Filler<'p> {
                 alone: lot.apart[index] || lot.asks.unwanted.iter().any(|(_, itself)| *itself),
             }
         });
-        let mut choices: Vec<(ModelIndex, ModelSet)> = Vec::new();
-        for (index, model) in problem.models.indexed() {
-            let same =
-                |(of, _): &&mut (ModelIndex, ModelSet)| problem.models[*of].choice == model.choice;
-            if let Some((_, models)) = choices.iter_mut().find(same) {
-                models.insert(index);
+        let mut choices: Vec<(LaunchOptionIndex, LaunchOptionSet)> = Vec::new();
+        for (index, option) in problem.options.indexed() {
+            let same = |(of, _): &&mut (LaunchOptionIndex, LaunchOptionSet)| {
+                problem.options[*of].choice == option.choice
+            };
+            if let Some((_, options)) = choices.iter_mut().find(same) {
+                options.insert(index);
             } else {
-                let mut models = ModelSet::none(problem.models.len());
-                models.insert(index);
-                choices.push((index, models));
+                let mut options = LaunchOptionSet::none(problem.options.len());
+                options.insert(index);
+                choices.push((index, options));
             }
         }
         // Those first that cost least for what they could hold.
         choices.sort_by(|(a, _), (b, _)| {
-            let size = |model: ModelIndex| rates.worth_of(&problem.models[model].free).max(1) >> 40;
-            let price = |model: ModelIndex| i128::from(problem.models[model].price);
+            let size = |option: LaunchOptionIndex| {
+                rates.worth_of(&problem.options[option].free).max(1) >> 40
+            };
+            let price = |option: LaunchOptionIndex| i128::from(problem.options[option].price);
             let left = price(*a).saturating_mul(size(*b));
             left.cmp(&price(*b).saturating_mul(size(*a))).then(a.cmp(b))
         });
@@ -231,7 +234,7 @@ impl<'p> Filler<'p> {
         (open, known): (&IndexVec<FillChoiceIndex, bool>, &mut FillingsByChoice),
     ) -> Option<FillChoiceIndex> {
         let mut best: Option<FillChoiceIndex> = None;
-        for (index, (model, _)) in self.choices.indexed() {
+        for (index, (option, _)) in self.choices.indexed() {
             if !open[index] {
                 continue;
             }
@@ -244,11 +247,11 @@ impl<'p> Filler<'p> {
                     known[index] = None;
                     continue;
                 }
-                let free = &self.problem.models[*model].free;
-                known[index] = Some(self.filling((*model, free), lots, values));
+                let free = &self.problem.options[*option].free;
+                known[index] = Some(self.filling((*option, free), lots, values));
             }
             let price = |choice: FillChoiceIndex| {
-                i128::from(self.problem.models[self.choices[choice].0].price)
+                i128::from(self.problem.options[self.choices[choice].0].price)
             };
             let worth = |choice: FillChoiceIndex| {
                 let filling = known[choice].as_ref();
@@ -282,41 +285,41 @@ impl<'p> Filler<'p> {
         lots
     }
 
-    /// Fills what is free on machines that carry something, as the models that they would be made of.
+    /// Fills what is free on machines that carry something, as the options that they would be made of.
     pub(super) fn fill_rest(
         &self,
         draft: &mut Draft<'_>,
         machines: &[DraftMachineIndex],
         (values, turned): (&Values, usize),
     ) {
-        let all = ModelSet::all(self.problem.models.len());
+        let all = LaunchOptionSet::all(self.problem.options.len());
         for at in machines {
             let machine = &draft.machines[*at];
-            let Some((model, _)) = machine.bound else {
+            let Some((option, _)) = machine.bound else {
                 continue;
             };
             let lots = self.waiting(draft, values, turned);
             if machine.load.counts.is_empty() || !self.problem.look(1 + lots.len() / 8) {
                 continue;
             }
-            let whole = self.problem.models[model].free.iter();
+            let whole = self.problem.options[option].free.iter();
             let free = whole.zip(&machine.load.sum).map(|(free, sum)| free - sum);
             let free: IndexVec<AmountIndex, i64> = free.collect();
-            let (_, filling) = self.filling((model, &free), &lots, values);
+            let (_, filling) = self.filling((option, &free), &lots, values);
             put(draft, &filling, Some(To::Machine(*at)), &all);
         }
     }
 
-    /// What fills best what is free on a machine of a model.
+    /// What fills best what is free on a machine of an option.
     fn filling(
         &self,
-        (model, free): (ModelIndex, &IndexVec<AmountIndex, i64>),
+        (option, free): (LaunchOptionIndex, &IndexVec<AmountIndex, i64>),
         lots: &[(LotIndex, usize)],
         values: &Values,
     ) -> Filling {
         let usable = lots
             .iter()
-            .filter(|(lot, _)| self.problem.lots[*lot].may.has(model));
+            .filter(|(lot, _)| self.problem.lots[*lot].may.has(option));
         let usable: IndexVec<FillLotIndex, (LotIndex, usize)> = usable.copied().collect();
         let whole = self.rates.worth_of(free);
         let mut dearest: IndexVec<FillLotIndex, i128> = usable
@@ -422,12 +425,12 @@ impl PodWorth {
     }
 }
 
-/// Puts a filling on an empty machine, or a new one, that is of one of these models.
+/// Puts a filling on an empty machine, or a new one, that is of one of these options.
 pub(super) fn put(
     draft: &mut Draft<'_>,
     filling: &[(LotIndex, usize)],
     to: Option<To>,
-    menu: &ModelSet,
+    menu: &LaunchOptionSet,
 ) -> bool {
     let mark = draft.mark();
     let mut spot = Spot { to, class: None };
