@@ -24,7 +24,7 @@ use crate::observed::view::{MachineView, SnapshotView};
 
 /// Steps of one decision, for all pods together: reading one part of a selector, or asking one rule of one
 /// place. A step is some nanoseconds, and a decision makes each of them a few times.
-pub(crate) const STEPS: u64 = 100_000_000;
+pub(crate) const DECISION_STEPS: u64 = 100_000_000;
 
 /// A decision in the making.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl<'a> DecisionBuilder<'a> {
             promises: Promises::default(),
             lines: IndexVec::default(),
             wake: None,
-            steps: STEPS,
+            steps: DECISION_STEPS,
             beside: None,
             fewer_domains_before: BTreeSet::new(),
             outdated: BTreeSet::new(),

@@ -20,7 +20,7 @@ use crate::simulation::work;
 use crate::simulation::world::{NodeOrigin, SimCluster};
 
 /// Entries of the report at most. Those left out take pods as soon as they can.
-const MOST: usize = 10_000;
+const MAX_ENTRIES: usize = 10_000;
 
 /// A target that is booked on a node which takes no pods yet.
 struct BookedTarget {
@@ -46,7 +46,7 @@ pub(crate) fn order<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'
         .collect();
     let mut entries = 0;
     for node in coming {
-        if targets.is_empty() || entries >= MOST || work::used_up(turn, world, 0) {
+        if targets.is_empty() || entries >= MAX_ENTRIES || work::used_up(turn, world, 0) {
             return;
         }
         let mut after: Vec<Arc<str>> = Vec::new();

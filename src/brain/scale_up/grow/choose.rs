@@ -16,9 +16,9 @@ use model::reasons::{Reasons, Refused};
 
 /// Choices that are filled on trial for one pick, at most: those with the best prospects. The rest could hardly
 /// be better, and each trial goes through all that waits.
-const TRIALS: usize = 24;
+const MAX_TRIALS: usize = 24;
 /// Parts of a price: an unmet preference of weight 100 counts as much as the price itself.
-pub(super) const WHOLE: i128 = 100;
+pub(super) const PRICE_PERCENT: i128 = 100;
 
 /// A machine to open for a group, and what it would take: the answer of [`choose`].
 #[derive(Debug)]
@@ -178,7 +178,7 @@ impl ChoiceSearch<'_, '_, '_> {
         for (choice, most) in market.walk(tier, total) {
             let beaten = best.as_ref().is_some_and(|best| {
                 let best = (best.cost, best.worth);
-                trials >= TRIALS || market.cannot_beat(choice, most, WHOLE, best)
+                trials >= MAX_TRIALS || market.cannot_beat(choice, most, PRICE_PERCENT, best)
             });
             if beaten {
                 break;
@@ -241,7 +241,7 @@ impl ChoiceSearch<'_, '_, '_> {
 
     /// The price of a choice for pods of which preferences of this weight are not met.
     fn weigh_cost(&self, choice: ChoiceIndex, unmet: i64) -> i128 {
-        i128::from(self.view.choice(choice).price) * (WHOLE + i128::from(unmet))
+        i128::from(self.view.choice(choice).price) * (PRICE_PERCENT + i128::from(unmet))
     }
 
     /// A choice on its best host, if it may be opened for the leading group; what is said against it

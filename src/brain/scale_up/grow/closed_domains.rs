@@ -16,9 +16,9 @@ use crate::simulation::inter_pod::Rules;
 use crate::simulation::inter_pod::topology::{DomainId, FRESH};
 
 /// Domains that are tried at most: each costs a plan.
-const DOMAINS: usize = 6;
+const MAX_DOMAINS: usize = 6;
 /// With more pods without a place no domain is tried.
-const PODS: usize = 500;
+const MAX_PODS: usize = 500;
 
 /// Phase: where pods with topology spread have no place, makes the plan once more without machines in one domain after the other, as long as
 /// that leaves fewer pods out. What found nothing is remembered, and not tried again as it is.
@@ -33,7 +33,7 @@ pub(super) fn repack<'p, 'a>(
         std::mem::take(&mut planner.turn.memory.no_better_plan_with_fewer_domains);
     for (key, domain) in find_empty_domains(planner, pending) {
         let waiting = count_waiting(planner, pending);
-        if waiting == 0 || waiting > PODS {
+        if waiting == 0 || waiting > MAX_PODS {
             break;
         }
         let rules = planner.world.inter_pod.close_domain(key, domain);
@@ -61,7 +61,7 @@ fn find_empty_domains(
     let rules = waiting.filter_map(|group| inter_pod.known_rules(group.shape));
     let domains = rules.flat_map(|rules| inter_pod.empty_domains(rules));
     let wide: BTreeSet<(KeyId, DomainId)> = domains.filter(|(_, domain)| *domain < FRESH).collect();
-    wide.into_iter().take(DOMAINS).collect()
+    wide.into_iter().take(MAX_DOMAINS).collect()
 }
 
 /// How many pods that are spread have no place.

@@ -17,7 +17,7 @@ use model::report::PodVerdict;
 
 /// Groups that are looked at, and reasons that are written anew, at most in all: where thousands wait for thousands, the last of them
 /// are told what is told without this phase.
-const LOOKS: usize = 200_000;
+const MAX_LOOKS: usize = 200_000;
 
 /// Another pod of this decision that keeps pods of a group from their place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +35,7 @@ type Rewritten = BTreeMap<(usize, Option<OtherPod>), (Reasons, Reasons)>;
 /// Tells each pod that has no place which pod of this decision it waits for. It counts as held then, and not as a pod that no
 /// pool can run, unless no pool can run the other one either.
 pub(super) fn tell<'a>(planner: &mut Planner<'_, 'a>, pending: &PendingGroups<'a>) {
-    let (mut rewritten, looks) = (Rewritten::new(), Cell::new(LOOKS));
+    let (mut rewritten, looks) = (Rewritten::new(), Cell::new(MAX_LOOKS));
     for (group, of) in pending.groups.indexed() {
         if of.left() == 0 || !of.dependent {
             continue;
@@ -88,7 +88,7 @@ struct Search<'s, 'p, 'a> {
     pending: &'s PendingGroups<'a>,
     group: GroupIndex,
     rules: &'s Rules,
-    /// How many more groups may be looked at and reasons written anew, for all groups together; [`LOOKS`] at first.
+    /// How many more groups may be looked at and reasons written anew, for all groups together; [`MAX_LOOKS`] at first.
     looks: &'s Cell<usize>,
 }
 

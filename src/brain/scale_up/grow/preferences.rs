@@ -24,12 +24,12 @@ use model::policy::PoolPolicy;
 use model::report::PodVerdict;
 
 /// Rounds over all planned machines at most: a pod or machine that moves may make another move worthwhile.
-const ROUNDS: usize = 3;
+const MAX_ROUNDS: usize = 3;
 /// Places that one decision looks at for preferences at most: a plan of any size pays a few milliseconds.
-const LOOKS: usize = 20_000;
+const MAX_LOOKS: usize = 20_000;
 /// With more groups on new machines than this, what kube-scheduler prefers of its own accord is left to it:
 /// this many groups spread over the hosts by themselves.
-const USUAL: usize = 64;
+const MAX_GROUPS_FOR_DEFAULTS: usize = 64;
 
 /// The preferences of groups that have pods on planned machines, and the plan that is changed for them.
 struct PreferenceSearch<'s, 'p, 'a> {
@@ -61,9 +61,9 @@ pub(super) fn apply<'p, 'a>(
         pending,
         own,
         all,
-        looks: LOOKS,
+        looks: MAX_LOOKS,
     };
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_ROUNDS {
         let moved = search.change_machines() | search.change_hosts();
         if !moved {
             return;
@@ -84,7 +84,7 @@ fn find_preferences(
     let own = |group: &GroupIndex| Some((*group, pending.groups[*group].preferences.clone()?));
     let own: BTreeMap<GroupIndex, Arc<Preferences>> = groups.iter().filter_map(own).collect();
     let mut all = own.clone();
-    if groups.len() <= USUAL {
+    if groups.len() <= MAX_GROUPS_FOR_DEFAULTS {
         for group in groups.into_iter().filter(|group| !own.contains_key(group)) {
             let shape = pending.groups[group].shape;
             let preferences = planner.world.preferences(shape, true);

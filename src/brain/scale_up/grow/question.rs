@@ -26,13 +26,13 @@ use crate::simulation::offer::{Choice, Daemon, Offer};
 use model::resources::Resources;
 
 /// Nodes that are looked at for pods that others may open them to.
-const NODES: usize = 64;
+const MAX_NODES: usize = 64;
 /// With more options than this there is no second plan; nor with more offers × (1 + counters), where a counter is a rule of
 /// affinity, anti-affinity or topology spread.
 const MAX_OPTIONS: usize = 1024;
-const OFFERS: usize = 60_000;
+const MAX_OFFERS: usize = 60_000;
 /// Counters of affinity, anti-affinity and spread times groups, at most: each group asks each counter wherever it goes.
-const COUNTERS: usize = 1_000_000;
+const MAX_COUNTERS: usize = 1_000_000;
 
 /// What is counted of a pod or a node: resources, then volumes by driver; and after them what [`MinLots::amounts`] says.
 #[derive(Debug, Default)]
@@ -85,8 +85,8 @@ pub(super) fn pose_question(
     let choices = view.catalog.choices;
     let offers: usize = choices.iter().map(|choice| choice.offers.len()).sum();
     let counters = numbers.counters.len();
-    if offers.saturating_mul(1 + counters) > OFFERS
-        || loose.len().saturating_mul(counters) > COUNTERS
+    if offers.saturating_mul(1 + counters) > MAX_OFFERS
+        || loose.len().saturating_mul(counters) > MAX_COUNTERS
     {
         return None;
     }
@@ -494,7 +494,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         let dependent = |of: &Loose| view.group(of.group).dependent;
         let some = loose.iter().filter(|of| dependent(of)).count();
         let existing = view.existing.nodes();
-        if some == 0 || some.saturating_mul(existing.len()) > NODES * NODES {
+        if some == 0 || some.saturating_mul(existing.len()) > MAX_NODES * MAX_NODES {
             return (fixed, nodes);
         }
         for node in existing.iter().copied() {

@@ -19,8 +19,8 @@ use crate::simulation::planned::{CreateReason, PlannedMachine};
 use model::reasons::Held;
 
 /// Plans for more pods, or more groups, stay as they are.
-const PODS: usize = 10_000;
-const GROUPS: usize = 1_000;
+const MAX_PODS: usize = 10_000;
+const MAX_GROUPS: usize = 1_000;
 
 /// A group whose pods the second plan may place elsewhere.
 #[derive(Debug)]
@@ -72,13 +72,13 @@ pub(super) fn propose(
     movable: &IndexVec<GroupIndex, bool>,
 ) -> Option<Withdrawal> {
     let groups = movable.iter().filter(|movable| **movable).count();
-    if groups > GROUPS {
+    if groups > MAX_GROUPS {
         return None;
     }
     let machines = find_withdrawable(view, movable)?;
     let loose = find_loose(view, visits, &machines, movable);
     let pods: usize = loose.iter().map(|of| of.pods.len()).sum();
-    if pods == 0 || pods > PODS || loose.len() > GROUPS {
+    if pods == 0 || pods > MAX_PODS || loose.len() > MAX_GROUPS {
         return None;
     }
     let mut rank = rank_first(view, &machines, &loose);

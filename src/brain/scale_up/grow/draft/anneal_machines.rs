@@ -13,20 +13,20 @@ use crate::index::{
 };
 
 /// Machines that a plan may have beyond those it began with.
-pub(super) const MORE: usize = 8;
+pub(super) const MAX_MORE_MACHINES: usize = 8;
 /// How many times a machine becomes another one, at most: where enough is looked for, and where the fewest machines are. That holds for a
 /// question of this number of pods or fewer; larger ones get fewer, as each of theirs takes longer.
-const STEPS: usize = 60_000;
-const STEPS_FEWEST: usize = 8_000;
-const STEPS_PODS: u64 = 96;
+const ENOUGH_STEPS: usize = 60_000;
+const FEWEST_STEPS: usize = 8_000;
+const FULL_STEPS_PODS: u64 = 96;
 /// Steps in which the harm that a step may do falls to nothing, before it is as much as at first again.
-const CYCLE: usize = 2_000;
+const CYCLE_STEPS: usize = 2_000;
 /// By how many machines of middling size there may be less after a step, at most.
-const HARM: usize = 2;
+const MAX_HARM: usize = 2;
 /// Where the fewest machines are looked for, each counts as much as this part of a machine that is missing.
-const MACHINE: i128 = 4;
+const MACHINE_DIVISOR: i128 = 4;
 /// Parts in which it is counted what is missing of a resource.
-const PARTS: i128 = 10_000;
+const RESOURCE_PARTS: i128 = 10_000;
 
 /// Which machines are looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl<'p> MachineAnnealing<'p> {
         for (option, _) in bound.iter().flatten() {
             missing.change(draft.problem, *option, -1);
         }
-        bound.grow_to(bound.len() + waiting.min(MORE));
+        bound.grow_to(bound.len() + waiting.min(MAX_MORE_MACHINES));
         MachineAnnealing {
             problem: draft.problem,
             books: draft.books.clone(),
@@ -81,19 +81,19 @@ impl<'p> MachineAnnealing<'p> {
     }
 
     fn run(&mut self, wanted: Wanted, dice: &mut Dice) -> Option<BoundMachines> {
-        let of_machine = PARTS / (self.bound.len().max(1) as i128);
+        let of_machine = RESOURCE_PARTS / (self.bound.len().max(1) as i128);
         let (each, steps) = match wanted {
-            Wanted::Enough => (0, STEPS),
-            Wanted::Fewest => (of_machine / MACHINE, STEPS_FEWEST),
+            Wanted::Enough => (0, ENOUGH_STEPS),
+            Wanted::Fewest => (of_machine / MACHINE_DIVISOR, FEWEST_STEPS),
         };
         let value = |search: &MachineAnnealing<'_>| {
             let machines = search.bound.iter().flatten().count() as i128;
             search.missing.parts() + each * machines
         };
-        let pods = self.problem.pods().max(STEPS_PODS);
-        let pods = usize::try_from(pods / STEPS_PODS).unwrap_or(usize::MAX);
+        let pods = self.problem.pods().max(FULL_STEPS_PODS);
+        let pods = usize::try_from(pods / FULL_STEPS_PODS).unwrap_or(usize::MAX);
         let steps = steps / pods;
-        let harm = usize::try_from(of_machine).unwrap_or(0) * HARM;
+        let harm = usize::try_from(of_machine).unwrap_or(0) * MAX_HARM;
         let mut now = value(self);
         let mut best: Option<(i128, BoundMachines)> = None;
         for step in 0..steps {
@@ -114,7 +114,7 @@ impl<'p> MachineAnnealing<'p> {
                 self.change(at, site.map(|site| (option, site)));
             }
             let after = value(self);
-            let borne = dice.below(harm - harm * (step % CYCLE) / CYCLE);
+            let borne = dice.below(harm - harm * (step % CYCLE_STEPS) / CYCLE_STEPS);
             if after <= now + borne as i128 {
                 now = after;
             } else {
@@ -182,7 +182,7 @@ impl Missing {
         let both = self.missing.iter().zip(&self.asked);
         let short = both.filter(|(missing, asked)| **missing > 0 && **asked > 0);
         short
-            .map(|(missing, asked)| missing.saturating_mul(PARTS) / asked + 1)
+            .map(|(missing, asked)| missing.saturating_mul(RESOURCE_PARTS) / asked + 1)
             .sum()
     }
 }

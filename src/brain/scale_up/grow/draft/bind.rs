@@ -16,9 +16,9 @@ use crate::scale_up::stores::Stores;
 
 /// Planned machines that are asked to take another option or another host, at most, where limits leave no option for
 /// the next machine.
-const OTHERS: usize = 48;
+const MAX_MACHINES_ASKED: usize = 48;
 /// Options of the next machine for which each of them is asked, at most.
-const FOR: usize = 8;
+const MAX_OPTIONS_ASKED: usize = 8;
 
 /// What options are ordered by where one resource runs short.
 type SizeOf = fn(&LaunchOption) -> (i64, i64);
@@ -216,14 +216,14 @@ impl Draft<'_> {
                 continue;
             };
             asked += 1;
-            if asked > OTHERS || !self.problem.look(1) {
+            if asked > MAX_MACHINES_ASKED || !self.problem.look(1) {
                 return false;
             }
             self.books.give(self.problem, option, site);
             let wanted = self.machines[at].options.iter();
             let wanted =
                 wanted.filter_map(|mine| Some((mine, self.books.site(self.problem, mine)?)));
-            let wanted: SmallVec<[_; FOR]> = wanted.take(FOR).collect();
+            let wanted: SmallVec<[_; MAX_OPTIONS_ASKED]> = wanted.take(MAX_OPTIONS_ASKED).collect();
             for (mine, mine_site) in wanted {
                 self.books.take(self.problem, mine, mine_site);
                 let instead = self
@@ -246,7 +246,7 @@ impl Draft<'_> {
     /// short, several may have to become smaller and more expensive ones, for one more. [`Draft::rebind`] makes them cheaper again as far as
     /// limits allow.
     fn make_room(&mut self, at: DraftMachineIndex) -> bool {
-        if self.machines.len() > OTHERS {
+        if self.machines.len() > MAX_MACHINES_ASKED {
             return false;
         }
         let sizes: [SizeOf; 2] = [

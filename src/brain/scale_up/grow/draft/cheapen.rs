@@ -8,23 +8,23 @@ use super::{CPU, LaunchOptionSet, MEMORY, Problem, Rank, share};
 use crate::index::{AmountIndex, ChoiceIndex, DraftMachineIndex, LotIndex};
 
 /// Machines that are looked at for a pod while a plan is made cheaper: at most, and for each pod.
-const LOOKS: u64 = 90_000;
-const LOOKS_EACH: u64 = 1_500;
+const CHEAPEN_LOOKS: u64 = 90_000;
+const CHEAPEN_LOOKS_EACH: u64 = 1_500;
 /// Machines that are looked at for a pod where some pod of the plan has no place yet: at most, and for each pod.
-const LOOKS_WAITING: u64 = 150_000;
-const LOOKS_WAITING_EACH: u64 = 2_500;
+const WAITING_LOOKS: u64 = 150_000;
+const WAITING_LOOKS_EACH: u64 = 2_500;
 /// Machines that are emptied in one try: at most, and at least.
-const MOST: usize = 5;
-const LEAST: usize = 2;
+const MAX_EMPTIED: usize = 5;
+const MIN_EMPTIED: usize = 2;
 /// Tries without any gain, for each machine of the plan, after which the search ends.
 const PATIENCE: usize = 40;
 
 /// How often machines that were emptied are filled whole, before single pods are placed.
-const WHOLE: usize = 3;
+const WHOLE_TIMES: usize = 3;
 /// How often all pods are packed again in whole machines: in all, and of that with the pods in the order of their values.
 /// After that the order is shaken a little.
-const ANEW: usize = 60;
-const STRAIGHT: usize = 8;
+const PLANS_ANEW: usize = 60;
+const PLANS_WITHOUT_NOISE: usize = 8;
 
 /// A seeded pseudo-random generator: the same numbers in every run.
 pub(super) struct Dice(u64);
@@ -48,8 +48,8 @@ impl Dice {
 pub(super) fn improve(draft: &mut Draft<'_>, filler: &Filler<'_>) {
     let problem = draft.problem;
     let (most, each) = match draft.rank().lost {
-        0 => (LOOKS, LOOKS_EACH),
-        _ => (LOOKS_WAITING, LOOKS_WAITING_EACH),
+        0 => (CHEAPEN_LOOKS, CHEAPEN_LOOKS_EACH),
+        _ => (WAITING_LOOKS, WAITING_LOOKS_EACH),
     };
     problem.allow(most, each.saturating_mul(problem.pods()));
     draft.commit();
@@ -104,7 +104,7 @@ fn whole(
     before: Rank,
 ) -> bool {
     let empty = draft.mark();
-    for _ in 0..WHOLE {
+    for _ in 0..WHOLE_TIMES {
         filler.fill(draft, victims, (values, 1 + dice.below(1 << 16)));
         let way = Way {
             menu,
@@ -133,7 +133,7 @@ fn piece_by_piece(
     let empty = draft.mark();
     for menu in ways(menus, dice) {
         for cheapest in [true, false] {
-            let by = dice.below(ORDERS);
+            let by = dice.below(POD_ORDERS);
             let way = Way {
                 menu,
                 cheapest,
@@ -160,7 +160,7 @@ fn all_anew(draft: &mut Draft<'_>, filler: &Filler<'_>) -> Values {
     let floor = filler.floor();
     let all = LaunchOptionSet::all(problem.options.len());
     let enough = problem.looks.get() / 2;
-    for round in 0..ANEW {
+    for round in 0..PLANS_ANEW {
         let before = draft.rank();
         if is_best(before, floor) || problem.looks.get() <= enough {
             break;
@@ -170,9 +170,9 @@ fn all_anew(draft: &mut Draft<'_>, filler: &Filler<'_>) -> Values {
         for at in &used {
             draft.unload(*at, |lot| !problem.lots[lot].tied);
         }
-        let with = (&values, round.saturating_sub(STRAIGHT));
+        let with = (&values, round.saturating_sub(PLANS_WITHOUT_NOISE));
         filler.fill_rest(draft, &used, with);
-        filler.fill_new(draft, &used, with, share::TOGETHER);
+        filler.fill_new(draft, &used, with, share::PODS_TOGETHER);
         if !share::share_rest(draft, filler, &values, &used, before) {
             filler.fill_new(draft, &used, with, 0);
             let way = Way {
@@ -226,7 +226,7 @@ fn victims(
     if waste(other) > waste(first) {
         first = other;
     }
-    let count = LEAST + dice.below(MOST - LEAST + 1);
+    let count = MIN_EMPTIED + dice.below(MAX_EMPTIED - MIN_EMPTIED + 1);
     let mut victims = vec![first];
     for _ in 1..count {
         victims.push(used[dice.below(used.len())]);
@@ -266,7 +266,7 @@ fn ways<'m>(menus: &'m [LaunchOptionSet], dice: &mut Dice) -> Vec<&'m LaunchOpti
 }
 
 /// Orders in which pods are laid out.
-const ORDERS: usize = 4;
+const POD_ORDERS: usize = 4;
 
 /// Places the pods that have no place, except those whose place depends on other pods.
 pub(super) fn lay(draft: &mut Draft<'_>, way: Way<'_>, by: usize) {

@@ -15,9 +15,9 @@ use crate::index::{DraftMachineIndex, LotIndex, TallyIndex};
 use crate::simulation::inter_pod::topology::FRESH;
 
 /// Numbers of machines that are tried, above the least.
-const MORE: [usize; 9] = [0, 1, 2, 3, 4, 6, 8, 12, 16];
+const MORE_MACHINES: [usize; 9] = [0, 1, 2, 3, 4, 6, 8, 12, 16];
 /// Classes that are tried as the first, at most.
-const SPINS: usize = 4;
+const MAX_SPINS: usize = 4;
 
 /// Lays out such plans with several numbers of machines, up to `most`, and shows each to `see`, until that says it is enough.
 pub(super) fn deal_plans<'p>(
@@ -28,7 +28,7 @@ pub(super) fn deal_plans<'p>(
     let least = least(problem);
     for (dealt, spins) in dealt(problem) {
         for menu in fill::menus(problem) {
-            for machines in MORE.map(|more| least + more) {
+            for machines in MORE_MACHINES.map(|more| least + more) {
                 for spin in 0..spins {
                     if machines > most {
                         break;
@@ -67,7 +67,7 @@ fn dealt(problem: &Problem) -> Vec<(Vec<LotIndex>, usize)> {
     let lots = problem.lots.indexes();
     let spread: Vec<LotIndex> = lots.clone().filter(is_spread).collect();
     let all: Vec<LotIndex> = lots.filter(|lot| is_spread(lot) || is_near(lot)).collect();
-    let spins = problem.classes.len().clamp(1, SPINS);
+    let spins = problem.classes.len().clamp(1, MAX_SPINS);
     let mut ways = Vec::new();
     let more = all.len() > spread.len();
     if !spread.is_empty() {

@@ -17,13 +17,13 @@ use super::{CPU, LaunchOptionSet, MEMORY, Problem, Rank};
 use crate::index::{AmountIndex, IndexVec, LotIndex, UnitIndex};
 
 /// Plans of more pods are not searched through: hardly one would be found.
-const PODS: u64 = 128;
-/// Steps of one search at most, each of which tries one unit in one place: for a question of [`STEPS_PODS`] pods or fewer, in
+const MAX_PODS: u64 = 128;
+/// Steps of one search at most, each of which tries one unit in one place: for a question of [`FULL_STEPS_PODS`] pods or fewer, in
 /// which a step takes some microseconds. Larger ones get fewer, as each of theirs takes longer.
-const STEPS: u64 = 240_000;
-const STEPS_PODS: u64 = 32;
+const MAX_STEPS: u64 = 240_000;
+const FULL_STEPS_PODS: u64 = 32;
 /// With this number of machines and places that stay, a step takes twice as long as with none.
-const PLACES: usize = 32;
+const STEP_DOUBLING_PLACES: usize = 32;
 
 /// By what pods that depend on no others are sorted, the largest first.
 #[derive(Clone, Copy, Debug)]
@@ -37,10 +37,10 @@ enum PodOrder {
 /// A plan better than `best` in which every pod has a place that can have one at all, if one is found.
 pub(super) fn search(problem: &Problem, best: Rank) -> Option<Draft<'_>> {
     let pods = problem.pods();
-    if pods > PODS {
+    if pods > MAX_PODS {
         return None;
     }
-    let steps = STEPS * STEPS_PODS / pods.max(STEPS_PODS);
+    let steps = MAX_STEPS * FULL_STEPS_PODS / pods.max(FULL_STEPS_PODS);
     for order in [
         PodOrder::Size,
         PodOrder::Resource(CPU),
@@ -144,7 +144,7 @@ impl<'p> AllPodsSearch<'p> {
         self.menu = menu;
         for spot in spots {
             let places = self.draft.machines.len() + self.draft.fixed.len();
-            let taken = 1 + u64::try_from(places / PLACES).unwrap_or(u64::MAX);
+            let taken = 1 + u64::try_from(places / STEP_DOUBLING_PLACES).unwrap_or(u64::MAX);
             self.steps = self.steps.saturating_sub(taken);
             if self.steps == 0 {
                 return false;

@@ -12,13 +12,13 @@ use super::{CPU, LaunchOptionSet, Lot, MEMORY, Problem, Rank, To};
 use crate::index::{AmountIndex, DraftMachineIndex, IndexVec, ListIndex, LotIndex, UnitIndex};
 
 /// Plans of more pods are not searched through: what is searched grows much faster than they do.
-const PODS: u64 = 32;
+const MAX_PODS: u64 = 32;
 /// With more options than this, hardly a plan would be searched through.
 const MAX_OPTIONS: usize = 64;
 /// Steps of one search at most, some milliseconds: each places one unit or ends a plan.
-const STEPS: usize = 5_000;
+const MAX_STEPS: usize = 5_000;
 /// Plans of at most this many pods are searched through further.
-const FEW: u64 = 16;
+const FEW_PODS: u64 = 16;
 /// Steps of such a search, some ten milliseconds.
 const MORE_STEPS: usize = 20_000;
 
@@ -50,7 +50,7 @@ enum UnitOrder {
 
 /// A plan better than `best`, if one is found; nothing, where the question is too large for that.
 pub(super) fn search<'p>(problem: &'p Problem, rates: &Rates, best: Rank) -> Option<Draft<'p>> {
-    search_within(problem, rates, best, STEPS)
+    search_within(problem, rates, best, MAX_STEPS)
 }
 
 /// As [`search`], further, where there are few pods: what was found so far leaves pods out, or is expensive.
@@ -59,7 +59,7 @@ pub(super) fn search_longer<'p>(
     rates: &Rates,
     best: Rank,
 ) -> Option<Draft<'p>> {
-    let few = problem.pods() <= FEW;
+    let few = problem.pods() <= FEW_PODS;
     few.then(|| search_within(problem, rates, best, MORE_STEPS))?
 }
 
@@ -69,7 +69,7 @@ fn search_within<'p>(
     best: Rank,
     steps: usize,
 ) -> Option<Draft<'p>> {
-    if problem.pods() > PODS || problem.options.len() > MAX_OPTIONS {
+    if problem.pods() > MAX_PODS || problem.options.len() > MAX_OPTIONS {
         return None;
     }
     let mut found: Option<Draft<'p>> = None;

@@ -15,11 +15,11 @@ use crate::index::{
 };
 
 /// Orders that are tried in one way of laying out, at most: each puts pods earlier that found no place before.
-const ROUNDS: usize = 24;
+const MAX_ORDERS: usize = 24;
 /// Choices that are tried as the only ones, at most: those that cost least for their size.
-const MENUS: usize = 10;
+const MAX_MENUS: usize = 10;
 /// Parts of the largest machine, for sizes.
-const PARTS: i128 = 1 << 20;
+const SIZE_PARTS: i128 = 1 << 20;
 
 /// How a plan is laid out.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +96,7 @@ pub(super) fn menus(problem: &Problem) -> Vec<LaunchOptionSet> {
         };
         if let Some(at) = shown.iter().position(alike) {
             menus[at + 1].insert(option);
-        } else if shown.len() < MENUS {
+        } else if shown.len() < MAX_MENUS {
             let mut menu = LaunchOptionSet::none(count);
             menu.insert(option);
             shown.push(option);
@@ -113,7 +113,7 @@ fn sizes(problem: &Problem, amounts: &[i64]) -> (i128, i128) {
         let largest = problem.options.iter().map(|option| option.free[resource]);
         let largest = i128::from(largest.max().unwrap_or(0).max(1));
         // Pods and disk are asked by the way.
-        let part = i128::from((*amount).max(0)) * PARTS / largest;
+        let part = i128::from((*amount).max(0)) * SIZE_PARTS / largest;
         sum += part;
         most = most.max(part);
     }
@@ -130,7 +130,7 @@ fn rounds<'p>(
     let mut urgent: IndexVec<UnitIndex, usize> = units.with_each(0);
     let turns = problem.lots.iter().any(|lot| lot.zoned) && problem.classes.len() > 1;
     let mut before: Vec<UnitIndex> = Vec::new();
-    for spin in 0..ROUNDS {
+    for spin in 0..MAX_ORDERS {
         let mut order: Vec<UnitIndex> = units.indexes().collect();
         order.sort_by_key(|unit| {
             let (priority, breadth, size) = keys[*unit];

@@ -54,11 +54,11 @@ use state::Draft;
 
 /// Machines that are looked at for a pod, over all plans that are laid out in one decision: at most, and per
 /// square of the number of pods. Where limits leave pods out for good, every decision pays for it.
-const LOOKS: u64 = 400_000;
-const LOOKS_EACH: u64 = 400;
+const SOLVE_LOOKS: u64 = 400_000;
+const SOLVE_LOOKS_EACH: u64 = 400;
 
 /// Plans of which the best is made cheaper, where none is better than the one there is.
-const TRIES: usize = 8;
+const IMPROVED_PLANS: usize = 8;
 
 /// The places of CPU and memory among the amounts that pods ask.
 const CPU: AmountIndex = AmountIndex(0);
@@ -269,7 +269,8 @@ impl Problem {
 /// A plan better than the one there is, if one is found.
 pub(super) fn solve<'p>(problem: &'p Problem) -> Option<BetterPlan> {
     let pods = problem.pods();
-    problem.allow(LOOKS, LOOKS_EACH.saturating_mul(pods).saturating_mul(pods));
+    let looks_each = SOLVE_LOOKS_EACH.saturating_mul(pods).saturating_mul(pods);
+    problem.allow(SOLVE_LOOKS, looks_each);
     let least = rates::Rates::of(problem);
     let floor = least.floor();
     let mut best: Option<Draft<'p>> = None;
@@ -298,10 +299,7 @@ pub(super) fn solve<'p>(problem: &'p Problem) -> Option<BetterPlan> {
     // Where pods have no place, other searches look for places.
     if problem.deals && !seen.0 && seen.1.lost == 0 {
         let looks = problem.looks.get();
-        problem.allow(
-            LOOKS / 4,
-            LOOKS_EACH.saturating_mul(pods).saturating_mul(pods),
-        );
+        problem.allow(SOLVE_LOOKS / 4, looks_each);
         even::deal_plans(problem, seen.1.machines, &mut |draft| see(draft).0);
         problem.looks.set(looks);
     }
@@ -341,14 +339,16 @@ fn is_worth_more(rank: &Rank, floor: i128) -> bool {
     rank.lost > 0 || is_dear(rank, floor)
 }
 
-/// Whether every pod has a place in a plan, and it costs more than the bound by more than [`DEARER`] hundredths.
+/// Whether every pod has a place in a plan, and it costs more than the bound by more than [`EXPENSIVE_PERCENT`] hundredths.
 fn is_dear(rank: &Rank, floor: i128) -> bool {
-    rank.lost == 0 && rank.price.saturating_mul(PARTS) > floor.saturating_mul(PARTS + DEARER)
+    rank.lost == 0
+        && rank.price.saturating_mul(PRICE_PERCENT)
+            > floor.saturating_mul(PRICE_PERCENT + EXPENSIVE_PERCENT)
 }
 
 /// Hundredths of a price, and by how many of them a plan may be above the bound.
-const PARTS: i128 = 100;
-const DEARER: i128 = 4;
+const PRICE_PERCENT: i128 = 100;
+const EXPENSIVE_PERCENT: i128 = 4;
 
 /// Makes a plan cheaper in which the places of pods depend on each other, where it is expensive ([`is_dear`]).
 fn cheapen_tied<'p>(draft: &mut Draft<'p>, filler: &whole::Filler<'p>, floor: i128) {
@@ -396,14 +396,17 @@ fn place_waiting<'p>(draft: &mut Draft<'p>, filler: &whole::Filler<'p>) {
 fn first<'p>(problem: &'p Problem) -> Option<Draft<'p>> {
     let mut best: Option<(Rank, Draft<'p>)> = None;
     let mut tries = 0;
-    problem.allow(LOOKS / 4, LOOKS_EACH.saturating_mul(problem.pods()));
+    problem.allow(
+        SOLVE_LOOKS / 4,
+        SOLVE_LOOKS_EACH.saturating_mul(problem.pods()),
+    );
     fill::lay_out_plans(problem, &mut |draft| {
         tries += 1;
         let found = draft.rank();
         if best.as_ref().is_none_or(|(best, _)| found < *best) {
             best = Some((found, draft.clone()));
         }
-        tries >= TRIES
+        tries >= IMPROVED_PLANS
     });
     best.map(|(_, draft)| draft)
 }

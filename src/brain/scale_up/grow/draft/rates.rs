@@ -7,7 +7,7 @@ use crate::index::{AmountIndex, IndexVec};
 /// Parts of one unit of price: fine enough for a byte of memory.
 pub(super) const PRICE_UNIT: i128 = 1 << 60;
 /// Rounds of the search for the best rates of CPU and memory together: each leaves two thirds.
-const ROUNDS: usize = 200;
+const RATE_ROUNDS: usize = 200;
 
 /// A price of resources.
 #[derive(Debug)]
@@ -211,7 +211,7 @@ fn together(
         of_cpu.saturating_add(memory(cpu).saturating_mul(asked[MEMORY]))
     };
     let (mut low, mut high) = (0, highest(options, CPU, |_| 0));
-    for _ in 0..ROUNDS {
+    for _ in 0..RATE_ROUNDS {
         let third = (high - low) / 3;
         if third == 0 {
             break;

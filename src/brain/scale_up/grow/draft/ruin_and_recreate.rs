@@ -17,17 +17,17 @@ use crate::scale_up::limits::Allowance;
 use crate::simulation::inter_pod::topology::FRESH;
 
 /// Machines that are looked at for a pod: at most, and for each pod.
-const LOOKS: u64 = 600_000;
-const LOOKS_EACH: u64 = 10_000;
+const MAX_LOOKS: u64 = 600_000;
+const MAX_LOOKS_EACH: u64 = 10_000;
 /// How many times machines are taken apart.
-const ROUNDS: usize = 600;
+const RUIN_ROUNDS: usize = 600;
 /// How many times the looks and rounds above a small question gets, at most: the search as a whole costs no more than that of a
 /// question of [`EFFORT_PODS`] pods.
 const EFFORT: u64 = 10;
 const EFFORT_PODS: u64 = 600;
 /// Machines that are taken apart at a time: at least, and at most.
-const LEAST: usize = 2;
-const MOST: usize = 5;
+const MIN_EMPTIED: usize = 2;
+const MAX_EMPTIED: usize = 5;
 /// Rounds without a better plan after which the search begins again with the best.
 const PATIENCE: usize = 60;
 
@@ -44,10 +44,10 @@ pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft
         .map(|(lot, _)| lot.loss.saturating_mul(lot.count as u128))
         .fold(0, u128::saturating_add);
     let effort = (EFFORT_PODS / problem.pods().max(1)).clamp(1, EFFORT);
-    let each = LOOKS_EACH
+    let each = MAX_LOOKS_EACH
         .saturating_mul(EFFORT)
         .saturating_mul(problem.pods());
-    problem.allow(LOOKS * effort, each);
+    problem.allow(MAX_LOOKS * effort, each);
     let values = Values::plain(filler);
     let mut dice = Dice::new(3);
     let mut rank = problem.rank;
@@ -63,7 +63,7 @@ pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft
     }
     let mut least = waiting(&best);
     let (mut current, mut now, mut idle) = (best.clone(), least, 0);
-    let rounds = usize::try_from(effort).map_or(ROUNDS, |effort| ROUNDS * effort);
+    let rounds = usize::try_from(effort).map_or(RUIN_ROUNDS, |effort| RUIN_ROUNDS * effort);
     for round in 0..rounds {
         if !problem.look(1) || rank.lost <= floor {
             break;
@@ -192,7 +192,7 @@ fn victims(
             victims.insert(open[dice.below(open.len())]);
         }
     }
-    let count = LEAST + dice.below(MOST - LEAST + 1);
+    let count = MIN_EMPTIED + dice.below(MAX_EMPTIED - MIN_EMPTIED + 1);
     for _ in 0..2 * count {
         if victims.len() < count {
             victims.insert(DraftMachineIndex(dice.below(machines)));

@@ -11,14 +11,14 @@ use super::{LaunchOptionSet, Problem, To};
 use crate::index::{DraftMachineIndex, LaunchOptionIndex, LotIndex, indexes_in};
 
 /// Orders in which nodes come up that are simulated: the one in which the machines are planned, and others.
-const ORDERS: usize = 5;
-/// A machine that is made later costs a quarter of its price more (`1 / LATER`): pods wait for it once more.
-const LATER: i128 = 4;
+const NODE_ORDERS: usize = 5;
+/// A machine that is made later costs a quarter of its price more (`1 / LATER_DIVISOR`): pods wait for it once more.
+const LATER_DIVISOR: i128 = 4;
 /// What may be simulated in one decision: pods on machines, by this many a look.
-const LOOKS: u64 = 60_000;
-const PER_LOOK: usize = 64;
+const MAX_LOOKS: u64 = 60_000;
+const PODS_PER_LOOK: usize = 64;
 /// Choices that machines may become of, at most: those that cost least.
-const CHOICES: usize = 8;
+const MAX_CHOICES: usize = 8;
 
 /// What a set of machines costs in the end, over all orders; and the plan, where all pods find a place in the first.
 struct QueueOutcome<'p> {
@@ -38,7 +38,7 @@ struct Best<'p> {
 /// which kube-scheduler takes them.
 pub(super) fn settle<'p>(tight: Draft<'p>, queue: &[(LotIndex, usize)]) -> Draft<'p> {
     let problem = tight.problem;
-    problem.allow(LOOKS, LOOKS);
+    problem.allow(MAX_LOOKS, MAX_LOOKS);
     let weight_loss = tight.rank().weight_loss;
     let machines = tight.machines.iter().filter_map(|machine| {
         let (option, _) = machine.bound?;
@@ -140,7 +140,7 @@ fn choices(problem: &Problem, set: &[LaunchOptionIndex]) -> Vec<LaunchOptionInde
     for (index, option) in problem.options.indexed() {
         let known = |other: &LaunchOptionIndex| problem.options[*other].choice == option.choice;
         let usable = option.tier <= tier && option.unrequested <= unrequested;
-        if usable && found.len() < CHOICES && !found.iter().any(known) {
+        if usable && found.len() < MAX_CHOICES && !found.iter().any(known) {
             found.push(index);
         }
     }
@@ -177,8 +177,8 @@ fn simulate_queue<'p>(
     };
     let mut dice = Dice::new(7);
     let mut order = set.to_vec();
-    for round in 0..ORDERS {
-        if !problem.look(1 + queue.len() * set.len() / PER_LOOK) {
+    for round in 0..NODE_ORDERS {
+        if !problem.look(1 + queue.len() * set.len() / PODS_PER_LOOK) {
             return None;
         }
         let mut draft = Draft::new(problem);
@@ -200,7 +200,7 @@ fn simulate_queue<'p>(
             return None;
         }
         let later = rank.price - own.price;
-        outcome.cost += made + later + later / LATER;
+        outcome.cost += made + later + later / LATER_DIVISOR;
         for at in (1..order.len()).rev() {
             order.swap(at, dice.below(at + 1));
         }

@@ -10,15 +10,15 @@ use super::{LaunchOptionSet, Problem, partly};
 use crate::index::DraftMachineIndex;
 
 /// Machines that are looked at for a pod: at most, and for each pod.
-const LOOKS: u64 = 150_000;
-const LOOKS_EACH: u64 = 2_500;
+const MAX_LOOKS: u64 = 150_000;
+const MAX_LOOKS_EACH: u64 = 2_500;
 /// How many times the whole plan is laid out again.
-const ROUNDS: usize = 120;
+const MAX_PLANS: usize = 120;
 
 /// A plan that is better than `best`, if one is found.
 pub(super) fn search<'p>(best: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft<'p>> {
     let problem = best.problem;
-    problem.allow(LOOKS, LOOKS_EACH.saturating_mul(problem.pods()));
+    problem.allow(MAX_LOOKS, MAX_LOOKS_EACH.saturating_mul(problem.pods()));
     let deals = [Deal::Packed, Deal::Even, Deal::Apart];
     let tied: Vec<Vec<Unit>> = deals.iter().map(|deal| tied(problem, *deal)).collect();
     if tied[0].is_empty() {
@@ -27,7 +27,7 @@ pub(super) fn search<'p>(best: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft<
     let menu = LaunchOptionSet::all(problem.options.len());
     let mut values = Values::plain(filler);
     let (mut dice, mut found, mut rank) = (Dice::new(2), None, best.rank());
-    for round in 0..ROUNDS {
+    for round in 0..MAX_PLANS {
         if !problem.look(1) || rank.lost == 0 {
             break;
         }

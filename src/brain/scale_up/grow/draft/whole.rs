@@ -9,15 +9,15 @@ use crate::index::{
 };
 
 /// Steps of the search for one filling, for each lot that there is.
-const STEPS: usize = 12_000;
+const FILLING_STEPS: usize = 12_000;
 /// Choices that are filled on trial for a whole machine, at most: those that cost least per worth that they could hold.
-const CHOICES: usize = 12;
+const MAX_CHOICES: usize = 12;
 /// Values are compared with worths in parts of this.
-const PART: i128 = 1 << 12;
-/// Weight of one round's lesson: 1 / `LESSON`.
-const LESSON: i128 = 4;
+const WORTH_PARTS: i128 = 1 << 12;
+/// Weight of one round's lesson: 1 / `LESSON_DIVISOR`.
+const LESSON_DIVISOR: i128 = 4;
 /// A filling that wastes no more than one part in this many is good enough.
-const GOOD: i128 = 256;
+const TOLERATED_WASTE_DIVISOR: i128 = 256;
 
 /// What whole machines are filled with.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ struct FillSearch<'f, 'p> {
     values: &'f Values,
     /// Lots with how many pods there are.
     lots: &'f IndexVec<FillLotIndex, (LotIndex, usize)>,
-    /// What a lot or a later one counts at most for a [`PART`] of what it is worth.
+    /// What a lot or a later one counts at most for a [`WORTH_PARTS`] of what it is worth.
     dearest: IndexVec<FillLotIndex, i128>,
     /// How many pods of each lot are on the machine.
     counts: IndexVec<FillLotIndex, usize>,
@@ -97,9 +97,11 @@ impl Values {
             });
             let price = i128::from(filler.problem.options[option].price).saturating_mul(PRICE_UNIT);
             // What the machine costs for a part of what is on it.
-            let rate = price / (all / PART).max(1);
+            let rate = price / (all / WORTH_PARTS).max(1);
             for (lot, count, worth) in worths {
-                let cost = (worth / PART).saturating_mul(rate).saturating_mul(count);
+                let cost = (worth / WORTH_PARTS)
+                    .saturating_mul(rate)
+                    .saturating_mul(count);
                 paid[lot] = paid[lot].saturating_add(cost);
                 pods[lot] += count;
             }
@@ -108,9 +110,9 @@ impl Values {
             let value = &mut self.of[lot];
             if draft.left[lot] > 0 {
                 // A pod that found no place is thought of before the others.
-                *value = value.saturating_add(*value / LESSON);
+                *value = value.saturating_add(*value / LESSON_DIVISOR);
             } else if pods[lot] > 0 {
-                *value = *value - *value / LESSON + paid[lot] / pods[lot] / LESSON;
+                *value = *value - *value / LESSON_DIVISOR + paid[lot] / pods[lot] / LESSON_DIVISOR;
             }
         }
     }
@@ -155,7 +157,7 @@ impl<'p> Filler<'p> {
             let left = price(*a).saturating_mul(size(*b));
             left.cmp(&price(*b).saturating_mul(size(*a))).then(a.cmp(b))
         });
-        choices.truncate(CHOICES);
+        choices.truncate(MAX_CHOICES);
         Filler {
             problem,
             rates,
@@ -324,15 +326,17 @@ impl<'p> Filler<'p> {
         let whole = self.rates.worth_of(free);
         let mut dearest: IndexVec<FillLotIndex, i128> = usable
             .iter()
-            .map(|(lot, _)| values.of[*lot].saturating_mul(PART) / self.pods[*lot].worth.max(1) + 1)
+            .map(|(lot, _)| {
+                values.of[*lot].saturating_mul(WORTH_PARTS) / self.pods[*lot].worth.max(1) + 1
+            })
             .collect();
         let mut later = i128::MIN;
         for of_lot in dearest.iter_mut().rev() {
             later = later.max(*of_lot);
             *of_lot = later;
         }
-        let top = dearest.first().copied().unwrap_or(PART);
-        let enough = ((whole - whole / GOOD) / PART).saturating_mul(top);
+        let top = dearest.first().copied().unwrap_or(WORTH_PARTS);
+        let enough = ((whole - whole / TOLERATED_WASTE_DIVISOR) / WORTH_PARTS).saturating_mul(top);
         let mut search = FillSearch {
             filler: self,
             values,
@@ -340,7 +344,7 @@ impl<'p> Filler<'p> {
             dearest,
             counts: usable.with_each(0),
             best: (0, IndexVec::default()),
-            steps: (STEPS / usable.len().max(1)).clamp(30, 400),
+            steps: (FILLING_STEPS / usable.len().max(1)).clamp(30, 400),
             enough,
         };
         search.go_on(FillLotIndex(0), &mut free.clone(), (0, whole));
@@ -374,7 +378,7 @@ impl FillSearch<'_, '_> {
             }
             if self.steps == 0
                 || self.best.0 >= self.enough
-                || worth.saturating_add((rest / PART).saturating_mul(self.dearest[at]))
+                || worth.saturating_add((rest / WORTH_PARTS).saturating_mul(self.dearest[at]))
                     <= self.best.0
             {
                 return;
