@@ -19,7 +19,7 @@ use crate::index::{NodeIndex, ShapeId};
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::consolidate::intents;
 use crate::scale_down::consolidate::{self, cost};
-use crate::scale_down::drain_rules::{self, Bar, Budgets, DrainOutcome};
+use crate::scale_down::drain_rules::{self, Budgets, DrainOutcome, DrainRules};
 use crate::scale_down::evacuate::Evacuees;
 use crate::scale_down::mode::Mode;
 use crate::scale_down::shrink::{Keep, ready, settings};
@@ -302,14 +302,14 @@ fn build_candidate<'a>(
     (utilization, mode): (Utilization, Mode),
 ) -> Result<RemovalCandidate<'a>, Keep> {
     let now = turn.now();
-    let bar = Bar {
+    let rules = DrainRules {
         settings: settings(turn, machine),
         expendable: turn.view.policy.scale_up.expendable_priority,
         budgets,
         strict: consolidate::of(machine).is_some(),
         now,
     };
-    let loads = list_pods_to_move(turn, world, index, bar)?;
+    let loads = list_pods_to_move(turn, world, index, rules)?;
     let on_node = turn.view.pods_at(index).iter();
     let pods: Vec<Keyed<'a>> = on_node
         .filter(|(_, pod)| drain_rules::concerned(pod, now))
@@ -335,11 +335,11 @@ fn list_pods_to_move<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
     index: NodeIndex,
-    bar: Bar<'_, '_>,
+    rules: DrainRules<'_, '_>,
 ) -> Result<Vec<PodsToMove<'a>>, Keep> {
     let mut moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>> = BTreeMap::new();
     for (key, pod) in turn.view.pods_at(index) {
-        match drain_rules::decide_outcome(key, pod, bar) {
+        match drain_rules::decide_outcome(key, pod, rules) {
             DrainOutcome::Stays | DrainOutcome::Goes => {}
             DrainOutcome::Blocks(block) => {
                 let mut keep = Keep::because(Kept::BlockedByPod {

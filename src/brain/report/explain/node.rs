@@ -11,7 +11,7 @@ use crate::lifecycle::power;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::candidates::{self, PodsToMove, RemovalCandidate};
 use crate::scale_down::consolidate;
-use crate::scale_down::drain_rules::{self, Bar, Budgets};
+use crate::scale_down::drain_rules::{self, Budgets, DrainRules};
 use crate::scale_down::rehearsal;
 use crate::scale_down::shrink;
 use crate::simulation::pack;
@@ -162,7 +162,7 @@ fn find_fates<'a>(
         });
     let budgets = Budgets::of(&turn.view, &[]);
     let expendable = turn.view.policy.scale_up.expendable_priority;
-    let bar = Bar {
+    let rules = DrainRules {
         settings,
         expendable,
         budgets: &budgets,
@@ -175,7 +175,7 @@ fn find_fates<'a>(
     let mut fates = BTreeMap::new();
     let mut moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>> = BTreeMap::new();
     for (key, pod) in turn.view.pods(name) {
-        let outcome = drain_rules::decide_outcome(key, pod, bar);
+        let outcome = drain_rules::decide_outcome(key, pod, rules);
         let (fate, why) = match outcome {
             drain_rules::DrainOutcome::Stays => (PodOutcome::Stays, None),
             drain_rules::DrainOutcome::Goes => (PodOutcome::Goes, None),
