@@ -9,7 +9,7 @@ use model::reasons::Kept;
 use crate::constraints::fit;
 use crate::index::{IndexVec, LoadIndex, NodeIndex};
 use crate::scale_down::candidates::{PodsToMove, RemovalCandidate};
-use crate::scale_down::shrink::Keep;
+use crate::scale_down::shrink::KeepReason;
 use crate::simulation::inter_pod::Rules;
 use crate::simulation::pack::{self, FitIndex};
 use crate::simulation::world::{NodeOrigin, Saved, SimCluster};
@@ -213,7 +213,7 @@ pub(crate) fn no_place(
     load: &PodsToMove<'_>,
     pod: Option<&PodKey>,
     open: &[NodeIndex],
-) -> Keep {
+) -> KeepReason {
     let shape = world.shapes[load.shape].shape;
     let first = open.first().copied();
     let misfit = first.and_then(|index| {
@@ -226,7 +226,7 @@ pub(crate) fn no_place(
                 world.inter_pod.misfit(rules, world.inter_pod.at(index))
             })
     });
-    let keep = Keep::because(Kept::NoPlace {
+    let keep = KeepReason::because(Kept::NoPlace {
         expected: pod.is_none(),
         others: open.len(),
         nearest: first.map(|index| world.nodes[index].name.clone()),

@@ -7,7 +7,7 @@ use crate::scale_down::candidates::RemovalCandidate;
 use crate::scale_down::mode::Mode;
 use crate::scale_down::node_budgets::NodeBudgets;
 use crate::scale_down::removal_groups::{GroupKind, RemovalGroup};
-use crate::scale_down::shrink::{self, Keep, Rehearsals};
+use crate::scale_down::shrink::{self, KeepReason, Rehearsals};
 use crate::simulation::world::SimCluster;
 use model::disruption::Cause;
 use model::reasons::Kept;
@@ -88,7 +88,7 @@ fn exchanged<'a>(
             Ok(group) => {
                 let spare = unneeded.remove(index);
                 let name = group.nodes[0].name;
-                let keep = Keep::because(Kept::PodsOfDearerMoveHere { node: name.clone() });
+                let keep = KeepReason::because(Kept::PodsOfDearerMoveHere { node: name.clone() });
                 for node in &spare.nodes {
                     shrink::stay(turn, node.name, keep.clone());
                 }
