@@ -67,7 +67,7 @@ pub(crate) fn destinations(
         .indexes()
         .filter(|index| {
             let node = &world.nodes[*index];
-            node.ready && !node.closed && node.site == NodeOrigin::Node
+            node.ready && !node.closed && node.origin == NodeOrigin::Node
         })
         .collect();
     order.sort_by(|a, b| {

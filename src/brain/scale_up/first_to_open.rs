@@ -74,7 +74,7 @@ pub(crate) fn order<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'
 /// Whether a node takes no pods yet.
 fn is_coming(world: &SimCluster<'_>, node: NodeIndex) -> bool {
     let node = &world.nodes[node];
-    !node.closed && node.site != NodeOrigin::Node
+    !node.closed && node.origin != NodeOrigin::Node
 }
 
 /// Whether kube-scheduler could put a pod of this shape on the node, beside the pods that are booked there.

@@ -111,7 +111,7 @@ impl<'a> Bookings<'a> {
             let mut placed = false;
             for ruled in [true, false] {
                 for booked in &mut self.booked {
-                    let works = world.nodes[booked.node].site == NodeOrigin::Node;
+                    let works = world.nodes[booked.node].origin == NodeOrigin::Node;
                     if works != working || rank.binary_search(&booked.group).is_err() {
                         continue;
                     }

@@ -522,7 +522,7 @@ pub(crate) fn place<'a>(
     choice: &Choice<'a>,
     offer: &Offer<'a>,
     (name, vmid): (Arc<str>, u32),
-    site: NodeOrigin,
+    origin: NodeOrigin,
 ) -> NodeIndex {
     let (pool, instance_type) = (choice.policy, choice.instance_type);
     let labels = if facts::any_gaps(&pool.labels) || facts::any_gaps(&instance_type.labels) {
@@ -540,7 +540,7 @@ pub(crate) fn place<'a>(
     };
     let node = world.add(SimNode {
         name,
-        site,
+        origin,
         labels: labels.into(),
         taints: choice.policy.taints.clone(),
         unschedulable: false,

@@ -189,7 +189,7 @@ pub(crate) fn existing<'a>(
         .filter(|index| !world.nodes[*index].closed)
         .collect();
     order.sort_by(|a, b| {
-        let key = |node: &NodeIndex| world.nodes[*node].site != NodeOrigin::Node;
+        let key = |node: &NodeIndex| world.nodes[*node].origin != NodeOrigin::Node;
         (key(a), &world.nodes[*a].name).cmp(&(key(b), &world.nodes[*b].name))
     });
     let mut fit_index = FitIndex::over(&order, world);
@@ -197,7 +197,7 @@ pub(crate) fn existing<'a>(
     let mut groups = demand.groups;
     let mut nodes = FitIndex::default();
     if !bookings.is_empty() {
-        let working = order.partition_point(|node| world.nodes[*node].site == NodeOrigin::Node);
+        let working = order.partition_point(|node| world.nodes[*node].origin == NodeOrigin::Node);
         nodes = FitIndex::over(&order[..working], world);
     }
     // Pods that depend on other pods are tried again as long as something was placed in between:
@@ -356,7 +356,7 @@ impl Seats {
     /// What is said of the pods.
     pub(crate) fn verdict(self, world: &SimCluster<'_>) -> PodVerdict {
         let node = &world.nodes[self.node];
-        match &node.site {
+        match &node.origin {
             NodeOrigin::Machine(machine) => PodVerdict::FitsMachine {
                 machine: machine.clone(),
             },

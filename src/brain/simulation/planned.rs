@@ -131,8 +131,8 @@ impl PlannedMachines {
         turn.view.snapshot.cluster_id.as_ref()?;
         let taken = self.taken.get_or_insert_with(|| Taken::of(turn));
         let (name, token) = taken.fresh(turn, choice.pool)?;
-        let site = NodeOrigin::Planned(self.machines.next_index());
-        let node = offer::place(world, choice, offer, (name.clone(), vmid), site);
+        let origin = NodeOrigin::Planned(self.machines.next_index());
+        let node = offer::place(world, choice, offer, (name.clone(), vmid), origin);
         self.fit_index.push(node, world);
         self.machines.push(PlannedMachine {
             choice: at.0,
@@ -147,9 +147,9 @@ impl PlannedMachines {
         Some(node)
     }
 
-    /// These pods of a group are what the machine at this site is for.
-    pub(crate) fn assign(&mut self, site: &NodeOrigin, group: GroupIndex, pods: Range<usize>) {
-        let NodeOrigin::Planned(machine) = site else {
+    /// These pods of a group are what the machine at this origin is for.
+    pub(crate) fn assign(&mut self, origin: &NodeOrigin, group: GroupIndex, pods: Range<usize>) {
+        let NodeOrigin::Planned(machine) = origin else {
             return;
         };
         let assigned = &mut self.machines[*machine].assigned;

@@ -38,7 +38,7 @@ pub(crate) enum NodeOrigin {
 #[derive(Clone, Debug)]
 pub(crate) struct SimNode {
     pub(crate) name: Arc<str>,
-    pub(crate) site: NodeOrigin,
+    pub(crate) origin: NodeOrigin,
     pub(crate) labels: Shared<Labels>,
     pub(crate) taints: Vec<Taint>,
     pub(crate) unschedulable: bool,
@@ -127,7 +127,7 @@ impl SimNode {
         VolumeNode {
             name: &self.name,
             labels: &self.labels,
-            new: matches!(self.site, NodeOrigin::Planned(_)),
+            new: matches!(self.origin, NodeOrigin::Planned(_)),
         }
     }
 

@@ -295,7 +295,7 @@ fn land_elsewhere<'a>(
         .indexes()
         .filter(|index| {
             let node = &world.nodes[*index];
-            node.ready && !node.closed && node.site == NodeOrigin::Node
+            node.ready && !node.closed && node.origin == NodeOrigin::Node
         })
         .collect();
     for mut load in list_pods_to_move(world, name, moving) {

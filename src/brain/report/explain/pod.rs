@@ -139,12 +139,12 @@ impl PodQuestion<'_, '_> {
             .world
             .nodes
             .indexed()
-            .filter(|(_, node)| !matches!(node.site, NodeOrigin::Planned(_)))
+            .filter(|(_, node)| !matches!(node.origin, NodeOrigin::Planned(_)))
             .map(|(index, node)| {
                 let mut misfits = self.on(index, node).into_iter();
                 NodeAnswer {
                     name: node.name.clone(),
-                    coming: node.site != NodeOrigin::Node,
+                    coming: node.origin != NodeOrigin::Node,
                     free: node.free.clone(),
                     misfit: misfits.next(),
                     further: misfits.collect(),

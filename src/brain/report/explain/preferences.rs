@@ -125,7 +125,7 @@ fn find_placed_by(
             let pods = asked.decision.report.pods.values();
             let here = pods.filter(|other| decided::place(other) == Some(machine));
             let here = here.count().saturating_sub(1);
-            let planned = matches!(world.nodes[own].site, NodeOrigin::Planned(_));
+            let planned = matches!(world.nodes[own].origin, NodeOrigin::Planned(_));
             let mates = if planned { here as u64 } else { 0 };
             let others = others.clone();
             PlacedBy::Planned { mates, others }

@@ -339,8 +339,8 @@ impl<'a> ReplacementSearch<'_, 'a> {
         let name = format!("{NEW}{}", self.places.len()).into();
         let named = (name, offer::NO_VMID);
         // No `PlannedMachines` are beside this world: only that the node is a planned one counts.
-        let site = NodeOrigin::Planned(PlannedIndex(0));
-        let new_node = offer::place(world, choice, offer, named, site);
+        let origin = NodeOrigin::Planned(PlannedIndex(0));
+        let new_node = offer::place(world, choice, offer, named, origin);
         world.close(new_node);
         self.places.insert(at, new_node);
         new_node

@@ -189,7 +189,7 @@ impl<'p, 'a> Planner<'p, 'a> {
 
     /// A planned machine, by its place in the world, is made for this reason.
     pub(super) fn give_reason(&mut self, node: NodeIndex, reason: CreateReason) {
-        if let NodeOrigin::Planned(machine) = self.world.nodes[node].site {
+        if let NodeOrigin::Planned(machine) = self.world.nodes[node].origin {
             self.planned.machines[machine].reason = reason;
         }
     }
@@ -215,7 +215,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         let nodes: Vec<NodeIndex> = nodes.collect();
         for (position, node) in nodes.iter().enumerate() {
             let machine = PlannedIndex(position);
-            self.world.nodes[*node].site = NodeOrigin::Planned(machine);
+            self.world.nodes[*node].origin = NodeOrigin::Planned(machine);
         }
         self.planned.fit_index = FitIndex::over(&nodes, self.world);
     }
@@ -243,7 +243,7 @@ impl<'p, 'a> Planner<'p, 'a> {
             self.turn.say(*asker, &verdict);
         }
         self.planned
-            .assign(&self.world.nodes[node].site, group, range);
+            .assign(&self.world.nodes[node].origin, group, range);
     }
 
     /// Writes the actions of the planned machines.

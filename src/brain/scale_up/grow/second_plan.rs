@@ -366,8 +366,8 @@ impl SecondPlanTrial<'_, '_, '_> {
                 planned,
                 ..
             } = &mut *self.planner;
-            let site = world.nodes[seat.node].site.clone();
-            let verdict = match site {
+            let origin = world.nodes[seat.node].origin.clone();
+            let verdict = match origin {
                 NodeOrigin::Planned(_) => PodVerdict::Triggers {
                     machine: world.nodes[seat.node].name.clone(),
                     others: group.why.clone(),
@@ -380,7 +380,7 @@ impl SecondPlanTrial<'_, '_, '_> {
             };
             for pod in pods {
                 turn.say(group.pods[*pod], &verdict);
-                planned.assign(&site, of.group, pod.0..pod.0 + 1);
+                planned.assign(&origin, of.group, pod.0..pod.0 + 1);
             }
         }
         for (of, placed) in loose.iter().zip(next) {
@@ -404,8 +404,8 @@ impl SecondPlanTrial<'_, '_, '_> {
         for (index, of) in self.withdrawal.loose.indexed() {
             let planner = &*self.planner;
             let mine = seats.iter().filter(|seat| seat.loose == index);
-            let sites = mine.map(|seat| &planner.world.nodes[seat.node].site);
-            let machines = sites.filter_map(|site| match site {
+            let origins = mine.map(|seat| &planner.world.nodes[seat.node].origin);
+            let machines = origins.filter_map(|origin| match origin {
                 NodeOrigin::Planned(machine) => Some(planner.planned.machines[*machine].choice),
                 _ => None,
             });
