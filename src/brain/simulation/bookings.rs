@@ -16,7 +16,7 @@ use crate::decision::asker::Asker;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{DemandIndex, NodeIndex};
 use crate::simulation::demand::{Demand, Group, Groups};
-use crate::simulation::pack::{self, Seats};
+use crate::simulation::pack::{self, PlacedPods};
 use crate::simulation::work;
 use crate::simulation::world::{NodeOrigin, SimCluster};
 use model::cluster::Pod;
@@ -151,9 +151,9 @@ impl<'a> Booked<'a> {
         group: &Group<'a>,
     ) -> bool {
         let (node, pods) = (self.node, &self.pods);
-        let placed = pack::seat(turn, world, group, pods, |_, world, need| {
+        let placed = pack::place_pods(turn, world, group, pods, |_, world, need| {
             let count = pack::put_at(world, group.shape, need, pods.len(), node);
-            Vec::from([Seats::free(node, count)])
+            Vec::from([PlacedPods::free(node, count)])
         });
         let name = world.nodes[node].name.clone();
         keep(

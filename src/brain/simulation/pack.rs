@@ -279,10 +279,13 @@ fn settle<'a>(
         return false;
     }
     let pods = std::mem::take(&mut group.pods);
-    let placed = seat(turn, world, group, &pods, |turn, world, need| {
+    let placed = place_pods(turn, world, group, &pods, |turn, world, need| {
         if firm {
             let placed = place(world, group.shape, need, pods.len(), fit_index);
-            return placed.into_iter().map(|(b, n)| Seats::free(b, n)).collect();
+            return placed
+                .into_iter()
+                .map(|(b, n)| PlacedPods::free(b, n))
+                .collect();
         }
         let asked = (group.shape, need);
         on_existing(turn, world, asked, pods.len(), fit_index, &mut None)
@@ -294,12 +297,12 @@ fn settle<'a>(
 
 /// Places as many of these pods of a group as `put` has room for, and says so of them; says how many, from
 /// the first on.
-pub(crate) fn seat<'a>(
+pub(crate) fn place_pods<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
     group: &Group<'a>,
     pods: &[Asker<'a>],
-    put: impl FnOnce(&DecisionBuilder<'a>, &mut SimCluster<'a>, Option<&VolumeNeed>) -> Vec<Seats>,
+    put: impl FnOnce(&DecisionBuilder<'a>, &mut SimCluster<'a>, Option<&VolumeNeed>) -> Vec<PlacedPods>,
 ) -> usize {
     let mut placed = 0;
     let need = group.need.clone();
@@ -307,23 +310,23 @@ pub(crate) fn seat<'a>(
     if first.is_some_and(|first| turn.promises.taken(first.key, need.as_deref()).is_some()) {
         return 0;
     }
-    for seats in put(turn, world, need.as_deref()) {
-        let (node, count) = (seats.node, seats.count);
+    for placed_pods in put(turn, world, need.as_deref()) {
+        let (node, count) = (placed_pods.node, placed_pods.count);
         if count == 0 {
             continue;
         }
         let new_pods = (group.shape, group.need.clone(), count);
         world.nodes[node].new_pods.push(new_pods);
         if group.calls() {
-            let verdict = seats.verdict(world);
+            let verdict = placed_pods.verdict(world);
             let waits = matches!(verdict, PodVerdict::FitsMachine { .. });
-            let seated = &pods[placed..placed + count];
-            for asker in seated {
+            let these = &pods[placed..placed + count];
+            for asker in these {
                 turn.say(*asker, &verdict);
             }
             if waits {
                 let name = &world.nodes[node].name;
-                bookings::keep(turn, name, seated.iter().map(|asker| asker.pod));
+                bookings::keep(turn, name, these.iter().map(|asker| asker.pod));
             }
         }
         placed += count;
@@ -336,17 +339,17 @@ pub(crate) fn seat<'a>(
 
 /// Pods that were put on one place.
 #[derive(Debug)]
-pub(crate) struct Seats {
+pub(crate) struct PlacedPods {
     pub(crate) node: NodeIndex,
     pub(crate) count: usize,
     /// Who is preempted for them.
     pub(crate) preempts: BTreeMap<PodKey, i32>,
 }
 
-impl Seats {
+impl PlacedPods {
     /// Places `count` pods in free room, without preemption.
-    pub(crate) fn free(node: NodeIndex, count: usize) -> Seats {
-        Seats {
+    pub(crate) fn free(node: NodeIndex, count: usize) -> PlacedPods {
+        PlacedPods {
             node,
             count,
             preempts: BTreeMap::new(),
@@ -377,7 +380,7 @@ pub(crate) fn on_existing(
     count: usize,
     fit_index: &mut FitIndex,
     undo: &mut Option<&mut Vec<(NodeIndex, Saved)>>,
-) -> Vec<Seats> {
+) -> Vec<PlacedPods> {
     let placed = put(
         world,
         (shape, need),
@@ -386,16 +389,19 @@ pub(crate) fn on_existing(
         undo,
         Newcomers::Settled,
     );
-    let mut seats: Vec<Seats> = placed.into_iter().map(|(b, n)| Seats::free(b, n)).collect();
-    let left = count - seats.iter().map(|seats| seats.count).sum::<usize>();
+    let mut placed_pods: Vec<PlacedPods> = placed
+        .into_iter()
+        .map(|(b, n)| PlacedPods::free(b, n))
+        .collect();
+    let left = count - placed_pods.iter().map(|one| one.count).sum::<usize>();
     for forced in preempt::force(world, shape, need, left, fit_index, undo) {
-        seats.push(Seats {
+        placed_pods.push(PlacedPods {
             node: forced.node,
             count: 1,
             preempts: forced.victims(world, &turn.view),
         });
     }
-    seats
+    placed_pods
 }
 
 /// Places up to `count` pods of a shape on the places of a fit index; says how many went where.

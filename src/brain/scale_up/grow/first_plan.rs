@@ -28,7 +28,7 @@ pub(super) struct Visit {
     pub(super) group: GroupIndex,
     pub(super) pods: Range<PendingPodIndex>,
     /// Where they found room, and how many.
-    pub(super) seats: Vec<(NodeIndex, usize)>,
+    pub(super) placed_pods: Vec<(NodeIndex, usize)>,
     /// Where expendable pods give way for one of them each, after the others.
     pub(super) forced: Vec<NodeIndex>,
     /// What undoes the visit, to be restored last first.
@@ -183,23 +183,23 @@ impl FirstPlan<'_, '_, '_> {
             &mut Some(&mut undo),
         );
         if !found.is_empty() {
-            let (forced, seats): (Vec<_>, Vec<_>) =
-                found.iter().partition(|seats| !seats.preempts.is_empty());
+            let (forced, placed_pods): (Vec<_>, Vec<_>) =
+                found.iter().partition(|one| !one.preempts.is_empty());
             let count: usize = found.iter().map(|of| of.count).sum();
             let next = group.next;
             self.visits.push(Visit {
                 group: lead,
                 pods: next..PendingPodIndex(next.0 + count),
-                seats: seats.iter().map(|of| (of.node, of.count)).collect(),
+                placed_pods: placed_pods.iter().map(|of| (of.node, of.count)).collect(),
                 forced: forced.iter().map(|of| of.node).collect(),
                 undo,
             });
         }
-        for seats in found {
-            let node = &mut world.nodes[seats.node];
-            node.new_pods.push((shape, need.clone(), seats.count));
-            let pods = self.pending.take_next(turn, lead, seats.count);
-            let verdict = seats.verdict(world);
+        for placed_pods in found {
+            let node = &mut world.nodes[placed_pods.node];
+            node.new_pods.push((shape, need.clone(), placed_pods.count));
+            let pods = self.pending.take_next(turn, lead, placed_pods.count);
+            let verdict = placed_pods.verdict(world);
             for asker in pods {
                 turn.say(asker, &verdict);
             }

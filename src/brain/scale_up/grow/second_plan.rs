@@ -24,7 +24,7 @@ use crate::index::{
     OfferIndex, PlannedIndex,
 };
 use crate::simulation::inter_pod::topology::DomainId;
-use crate::simulation::pack::{self, Seats};
+use crate::simulation::pack::{self, PlacedPods};
 use crate::simulation::planned::CreateReason;
 use crate::simulation::world::{NodeOrigin, Saved};
 use model::reasons::Refused;
@@ -32,7 +32,7 @@ use model::report::PodVerdict;
 
 /// Where pods of a loose group went.
 #[derive(Debug)]
-struct Seat {
+struct PlacedLot {
     loose: LotIndex,
     node: NodeIndex,
     count: usize,
@@ -201,11 +201,11 @@ impl SecondPlanTrial<'_, '_, '_> {
         let old = self.planner.take_off(machines);
         let first = self.planner.planned.machines.next_index();
         let mut undo = Vec::new();
-        let seats = self.lay(answer, nodes, &mut undo);
-        if let Some(seats) = seats.filter(|seats| self.is_better(first, seats)) {
+        let placed_lots = self.lay(answer, nodes, &mut undo);
+        if let Some(placed_lots) = placed_lots.filter(|lots| self.is_better(first, lots)) {
             self.planner.drop_empty(self.catalog, first);
-            self.tell(&seats);
-            self.hand_out(&seats);
+            self.tell(&placed_lots);
+            self.hand_out(&placed_lots);
             self.planner.renew_existing();
             return true;
         }
@@ -223,9 +223,9 @@ impl SecondPlanTrial<'_, '_, '_> {
         answer: &BetterPlan,
         nodes: &IndexVec<FixedIndex, NodeIndex>,
         undo: &mut Vec<(NodeIndex, Saved)>,
-    ) -> Option<Vec<Seat>> {
+    ) -> Option<Vec<PlacedLot>> {
         let mut opened = answer.made.with_each(None);
-        let mut seats = Vec::new();
+        let mut placed_lots = Vec::new();
         let mut waiting: Vec<(LotIndex, NodeIndex, usize)> = Vec::new();
         for step in &answer.steps {
             let node = match step.to {
@@ -242,13 +242,13 @@ impl SecondPlanTrial<'_, '_, '_> {
                 self.planner.give_reason(node, min.reason);
                 continue;
             }
-            let count = self.put_some(step.lot, node, step.count, &mut seats, undo);
+            let count = self.put_some(step.lot, node, step.count, &mut placed_lots, undo);
             if count < step.count {
                 waiting.push((step.lot, node, step.count - count));
             }
         }
-        self.lay_rest(waiting, &mut seats, undo);
-        Some(seats)
+        self.lay_rest(waiting, &mut placed_lots, undo);
+        Some(placed_lots)
     }
 
     /// Opens a machine of an option of the problem, on an offer. Returns its node.
@@ -263,7 +263,7 @@ impl SecondPlanTrial<'_, '_, '_> {
     fn lay_rest(
         &mut self,
         mut waiting: Vec<(LotIndex, NodeIndex, usize)>,
-        seats: &mut Vec<Seat>,
+        placed_lots: &mut Vec<PlacedLot>,
         undo: &mut Vec<(NodeIndex, Saved)>,
     ) {
         let planned = self.planner.planned.machines.iter();
@@ -274,7 +274,7 @@ impl SecondPlanTrial<'_, '_, '_> {
             for (loose, place, count) in std::mem::take(&mut waiting) {
                 let mut left = count;
                 for node in [place].into_iter().chain(planned.iter().copied()) {
-                    left -= self.put_some(loose, node, left, seats, undo);
+                    left -= self.put_some(loose, node, left, placed_lots, undo);
                     if left == 0 {
                         break;
                     }
@@ -292,7 +292,7 @@ impl SecondPlanTrial<'_, '_, '_> {
         loose: LotIndex,
         node: NodeIndex,
         count: usize,
-        seats: &mut Vec<Seat>,
+        placed_lots: &mut Vec<PlacedLot>,
         undo: &mut Vec<(NodeIndex, Saved)>,
     ) -> usize {
         let group = &self.pending.groups[self.withdrawal.loose[loose].group];
@@ -315,7 +315,7 @@ impl SecondPlanTrial<'_, '_, '_> {
             placed += some;
         }
         if placed > 0 {
-            seats.push(Seat {
+            placed_lots.push(PlacedLot {
                 loose,
                 node,
                 count: placed,
@@ -325,11 +325,11 @@ impl SecondPlanTrial<'_, '_, '_> {
     }
 
     /// Whether what was laid out is better than the first plan. Its machines are those from `first` on.
-    fn is_better(&self, first: PlannedIndex, seats: &[Seat]) -> bool {
+    fn is_better(&self, first: PlannedIndex, placed_lots: &[PlacedLot]) -> bool {
         let loose = &self.withdrawal.loose;
         let left = loose.indexed().map(|(index, of)| {
-            let placed = seats.iter().filter(|seat| seat.loose == index);
-            of.pods.len() - placed.map(|seat| seat.count).sum::<usize>()
+            let placed = placed_lots.iter().filter(|lot| lot.loose == index);
+            of.pods.len() - placed.map(|lot| lot.count).sum::<usize>()
         });
         let left: Vec<usize> = left.collect();
         let lots = &self.problem.lots;
@@ -338,27 +338,27 @@ impl SecondPlanTrial<'_, '_, '_> {
         }
         let made = self.planner.planned.machines.tail(first).iter();
         let made = made.filter_map(|planned| {
-            let on = seats.iter().filter(|seat| seat.node == planned.node);
-            let pods: usize = on.map(|seat| seat.count).sum();
+            let on = placed_lots.iter().filter(|lot| lot.node == planned.node);
+            let pods: usize = on.map(|lot| lot.count).sum();
             (pods > 0 || planned.is_for_min()).then_some((planned, pods))
         });
         let made: Vec<_> = made.collect();
         let carries = |node: NodeIndex, group: GroupIndex| {
-            let mut on = seats.iter().filter(|seat| seat.node == node);
-            on.any(|seat| loose[seat.loose].group == group)
+            let mut on = placed_lots.iter().filter(|lot| lot.node == node);
+            on.any(|lot| loose[lot.loose].group == group)
         };
         let rank = withdrawal::rank(self.view(), loose, (&made, &carries), &left);
         rank < self.problem.rank
     }
 
     /// Says which pods go where, and of those that lost their place why.
-    fn hand_out(&mut self, seats: &[Seat]) {
+    fn hand_out(&mut self, placed_lots: &[PlacedLot]) {
         let loose = &self.withdrawal.loose;
         let mut next = loose.with_each(0);
-        for seat in seats {
-            let of = &loose[seat.loose];
-            let pods = &of.pods[next[seat.loose]..next[seat.loose] + seat.count];
-            next[seat.loose] += seat.count;
+        for lot in placed_lots {
+            let of = &loose[lot.loose];
+            let pods = &of.pods[next[lot.loose]..next[lot.loose] + lot.count];
+            next[lot.loose] += lot.count;
             let group = &self.pending.groups[of.group];
             let Planner {
                 turn,
@@ -366,16 +366,16 @@ impl SecondPlanTrial<'_, '_, '_> {
                 planned,
                 ..
             } = &mut *self.planner;
-            let origin = world.nodes[seat.node].origin.clone();
+            let origin = world.nodes[lot.node].origin.clone();
             let verdict = match origin {
                 NodeOrigin::Planned(_) => PodVerdict::Triggers {
-                    machine: world.nodes[seat.node].name.clone(),
+                    machine: world.nodes[lot.node].name.clone(),
                     others: group.why.clone(),
                 },
                 _ => {
-                    let new_pods = (group.shape, group.need.clone(), seat.count);
-                    world.nodes[seat.node].new_pods.push(new_pods);
-                    Seats::free(seat.node, seat.count).verdict(world)
+                    let new_pods = (group.shape, group.need.clone(), lot.count);
+                    world.nodes[lot.node].new_pods.push(new_pods);
+                    PlacedPods::free(lot.node, lot.count).verdict(world)
                 }
             };
             for pod in pods {
@@ -400,11 +400,11 @@ impl SecondPlanTrial<'_, '_, '_> {
     }
 
     /// Why the other choices were not taken, for the verdicts on the pods.
-    fn tell(&mut self, seats: &[Seat]) {
+    fn tell(&mut self, placed_lots: &[PlacedLot]) {
         for (index, of) in self.withdrawal.loose.indexed() {
             let planner = &*self.planner;
-            let mine = seats.iter().filter(|seat| seat.loose == index);
-            let origins = mine.map(|seat| &planner.world.nodes[seat.node].origin);
+            let mine = placed_lots.iter().filter(|lot| lot.loose == index);
+            let origins = mine.map(|lot| &planner.world.nodes[lot.node].origin);
             let machines = origins.filter_map(|origin| match origin {
                 NodeOrigin::Planned(machine) => Some(planner.planned.machines[*machine].choice),
                 _ => None,

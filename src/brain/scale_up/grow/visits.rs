@@ -16,7 +16,7 @@ use crate::simulation::preempt;
 impl Visit {
     /// The nodes that the pods came to; one for each that others give way for.
     fn nodes(&self) -> impl Iterator<Item = NodeIndex> {
-        let free = self.seats.iter().map(|(node, _)| *node);
+        let free = self.placed_pods.iter().map(|(node, _)| *node);
         free.chain(self.forced.iter().copied())
     }
 }
@@ -103,7 +103,7 @@ pub(super) fn come_again<'a>(
     let again = visits.into_iter().map(|visit| {
         let group = &pending.groups[visit.group];
         let mut undo = Vec::new();
-        for (node, count) in &visit.seats {
+        for (node, count) in &visit.placed_pods {
             let world = &mut *planner.world;
             let mut saved = world.save(*node, Resident::of(group.shape, *count as u64));
             world.put(*node, group.shape, *count as u64, false);
