@@ -121,7 +121,7 @@ index_types! {
     /// Index of a group of pods in the demand: of all that need a place.
     DemandIndex;
 
-    /// Index of a lot of a second plan, in `Problem::lots`, and of the loose group whose pods it is.
+    /// Index of a lot of a second plan, in `Problem::lots`, and of the replanned group whose pods it is.
     LotIndex;
 
     /// Index of a launch option in `Problem::options`: of what a machine of a second plan can become.

@@ -13,7 +13,7 @@ use super::min_lots::MinLots;
 use super::pending::PendingGroups;
 use super::planner::Planner;
 use super::view::PlanView;
-use super::withdrawal::{Loose, Withdrawal};
+use super::withdrawal::{ReplannedGroup, Withdrawal};
 use crate::constraints::fit::ports;
 use crate::index::{
     AmountIndex, ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LaunchOptionClassIndex,
@@ -59,7 +59,7 @@ struct SeenOffer<'c, 'a> {
 /// What a question is made of: pods that may be packed again, and all that stays as it is.
 struct Inquiry<'q, 'v, 'a> {
     view: PlanView<'v, 'a>,
-    loose: &'q IndexVec<LotIndex, Loose>,
+    replanned: &'q IndexVec<LotIndex, ReplannedGroup>,
     mins: MinLots<'q>,
     names: CountedNames,
 }
@@ -70,23 +70,26 @@ pub(super) fn pose_question(
     view: PlanView<'_, '_>,
     withdrawal: &Withdrawal,
 ) -> Option<(Problem, IndexVec<FixedIndex, NodeIndex>)> {
-    let loose = &withdrawal.loose;
+    let replanned = &withdrawal.replanned;
     let inquiry = Inquiry {
         view,
-        loose,
+        replanned,
         mins: MinLots {
             mins: &withdrawal.mins,
-            groups: loose.len(),
+            groups: replanned.len(),
         },
-        names: list_counted(view, loose),
+        names: list_counted(view, replanned),
     };
-    let shapes: Vec<ShapeId> = loose.iter().map(|of| view.group(of.group).shape).collect();
+    let shapes: Vec<ShapeId> = replanned
+        .iter()
+        .map(|of| view.group(of.group).shape)
+        .collect();
     let numbers = view.world.inter_pod.numbers(&shapes);
     let choices = view.catalog.choices;
     let offers: usize = choices.iter().map(|choice| choice.offers.len()).sum();
     let counters = numbers.counters.len();
     if offers.saturating_mul(1 + counters) > MAX_OFFERS
-        || loose.len().saturating_mul(counters) > MAX_COUNTERS
+        || replanned.len().saturating_mul(counters) > MAX_COUNTERS
     {
         return None;
     }
@@ -126,9 +129,9 @@ pub(super) fn prepare<'a>(
     planner: &mut Planner<'_, 'a>,
     catalog: &mut Catalog<'_, 'a>,
     pending: &PendingGroups<'a>,
-    loose: &[Loose],
+    replanned: &[ReplannedGroup],
 ) {
-    for of in loose {
+    for of in replanned {
         let shape = pending.groups[of.group].shape;
         planner.world.rules(shape);
         planner.world.prepare(shape);
@@ -137,9 +140,12 @@ pub(super) fn prepare<'a>(
 }
 
 /// By priority, what one pod without a place counts: more than all of lower priorities together.
-pub(super) fn count_losses(view: PlanView<'_, '_>, loose: &[Loose]) -> BTreeMap<i32, u128> {
+pub(super) fn count_losses(
+    view: PlanView<'_, '_>,
+    replanned: &[ReplannedGroup],
+) -> BTreeMap<i32, u128> {
     let mut pods: BTreeMap<i32, usize> = BTreeMap::new();
-    for of in loose {
+    for of in replanned {
         *pods.entry(view.priority(of.group)).or_default() += of.pods.len();
     }
     let mut below = 0u128;
@@ -155,19 +161,19 @@ pub(super) fn count_losses(view: PlanView<'_, '_>, loose: &[Loose]) -> BTreeMap<
 pub(super) fn count_unrequested(
     view: PlanView<'_, '_>,
     choice: ChoiceIndex,
-    loose: &[Loose],
+    replanned: &[ReplannedGroup],
 ) -> u32 {
-    let names = list_counted(view, loose);
+    let names = list_counted(view, replanned);
     view.choice(choice)
-        .count_unrequested(&find_wanted(view, loose, &names))
+        .count_unrequested(&find_wanted(view, replanned, &names))
 }
 
 /// What is counted of these pods.
-fn list_counted(view: PlanView<'_, '_>, loose: &[Loose]) -> CountedNames {
-    let asked = loose.iter().map(|of| asked(view, of.group));
+fn list_counted(view: PlanView<'_, '_>, replanned: &[ReplannedGroup]) -> CountedNames {
+    let asked = replanned.iter().map(|of| asked(view, of.group));
     let resources = asked.flat_map(|asked| asked.extended.keys());
     let resources: BTreeSet<&Arc<str>> = resources.collect();
-    let needs = loose.iter();
+    let needs = replanned.iter();
     let needs = needs.filter_map(|of| view.group(of.group).need.as_deref());
     let drivers: BTreeSet<&Arc<str>> = needs.flat_map(|need| need.attach.keys()).collect();
     CountedNames {
@@ -184,11 +190,11 @@ fn asked<'a>(view: PlanView<'_, 'a>, group: GroupIndex) -> &'a Resources {
 /// The extended resources that some group asks for.
 fn find_wanted<'n>(
     view: PlanView<'_, '_>,
-    loose: &[Loose],
+    replanned: &[ReplannedGroup],
     names: &'n CountedNames,
 ) -> BTreeSet<&'n Arc<str>> {
     let asks = |name: &&Arc<str>| {
-        let mut groups = loose.iter();
+        let mut groups = replanned.iter();
         groups.any(|of| asked(view, of.group).get(name) > 0)
     };
     names.resources.iter().filter(asks).collect()
@@ -208,7 +214,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         if view.turn.view.policy.scale_up.nominate_pods {
             return None;
         }
-        let pods = self.loose.indexed().flat_map(|(lot, of)| {
+        let pods = self.replanned.indexed().flat_map(|(lot, of)| {
             let priority = view.priority(of.group);
             of.pods.iter().map(move |index| {
                 let asker = &view.group(of.group).pods[*index];
@@ -246,13 +252,13 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         asks_of: Vec<Asks>,
         options_of: IndexVec<LotIndex, LaunchOptionSet>,
     ) -> IndexVec<LotIndex, Lot> {
-        let (view, loose) = (self.view, self.loose);
-        let losses = count_losses(view, loose);
+        let (view, replanned) = (self.view, self.replanned);
+        let losses = count_losses(view, replanned);
         // Pods without a place may take that of pods of a lower priority.
-        let waiting = loose.iter().filter(|of| of.pods.len() > of.placed);
+        let waiting = replanned.iter().filter(|of| of.pods.len() > of.placed);
         let first = waiting.map(|of| view.priority(of.group)).max();
         let mut options_of = options_of.into_iter();
-        let both = loose.iter().zip(asks_of).zip(options_of.by_ref());
+        let both = replanned.iter().zip(asks_of).zip(options_of.by_ref());
         let lots = both.map(|((of, asks), may)| {
             let priority = view.priority(of.group);
             Lot {
@@ -265,7 +271,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 },
                 loss: losses.get(&priority).copied().unwrap_or(1),
                 priority,
-                apart: loose
+                apart: replanned
                     .iter()
                     .map(|other| ports_clash(view, of.group, other.group))
                     .chain(self.mins.mins.iter().map(|_| false))
@@ -346,7 +352,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     )> {
         let (view, choices) = (self.view, self.view.catalog.choices);
         let spare = view.limits.spare(view.turn, choices);
-        let wanted = find_wanted(view, self.loose, &self.names);
+        let wanted = find_wanted(view, self.replanned, &self.names);
         let mut options: Vec<(LaunchOption, IndexVec<LotIndex, bool>)> = Vec::new();
         let mut first = 0;
         let admits = |choice: &Choice<'_>| view.limits.admits(view.turn, choice).is_ok();
@@ -406,7 +412,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         let view = self.view;
         let choice = view.choice(offer.choice);
         let tier = view.tier(offer.choice);
-        let may = self.loose.iter().map(|of| {
+        let may = self.replanned.iter().map(|of| {
             view.row(of.group).fits[choice.index_in_catalog(offer.at)]
                 && tier <= of.tier
                 && view.unmet(of.group, offer.choice, offer.at) <= of.unmet
@@ -450,7 +456,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         IndexVec<FixedIndex, FixedPlace>,
         IndexVec<FixedIndex, NodeIndex>,
     ) {
-        let (view, loose) = (self.view, self.loose);
+        let (view, replanned) = (self.view, self.replanned);
         let mut fixed = IndexVec::default();
         let mut nodes = IndexVec::default();
         let mut add = |node: NodeIndex, tier: TierIndex, mut may: IndexVec<LotIndex, bool>| {
@@ -484,15 +490,15 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 continue;
             }
             let tier = view.tier(planned.choice);
-            let may = loose.iter().map(|of| {
+            let may = replanned.iter().map(|of| {
                 tier <= of.tier
                     && view.unmet(of.group, planned.choice, planned.offer) <= of.unmet
                     && view.room_beside(of.group, planned.node) > 0
             });
             add(planned.node, tier, may.collect());
         }
-        let dependent = |of: &Loose| view.group(of.group).dependent;
-        let some = loose.iter().filter(|of| dependent(of)).count();
+        let dependent = |of: &ReplannedGroup| view.group(of.group).dependent;
+        let some = replanned.iter().filter(|of| dependent(of)).count();
         let existing = view.existing.nodes();
         if some == 0 || some.saturating_mul(existing.len()) > MAX_NODES * MAX_NODES {
             return (fixed, nodes);
@@ -501,7 +507,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             if view.world.nodes[node].closed {
                 continue;
             }
-            let may = loose.iter();
+            let may = replanned.iter();
             let may = may.map(|of| dependent(of) && view.room_beside(of.group, node) > 0);
             add(node, TierIndex(0), may.collect());
         }

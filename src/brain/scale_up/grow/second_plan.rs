@@ -30,10 +30,10 @@ use crate::simulation::world::{NodeOrigin, Saved};
 use model::reasons::Refused;
 use model::report::PodVerdict;
 
-/// Where pods of a loose group went.
+/// Where pods of a replanned group went.
 #[derive(Debug)]
 struct PlacedLot {
-    loose: LotIndex,
+    replanned: LotIndex,
     node: NodeIndex,
     count: usize,
 }
@@ -98,7 +98,7 @@ pub(super) fn repack_once<'p, 'a>(
     for machine in &withdrawal.machines {
         planner.cancel(catalog, *machine);
     }
-    question::prepare(planner, catalog, pending, &withdrawal.loose);
+    question::prepare(planner, catalog, pending, &withdrawal.replanned);
     let question = question::pose_question(planner.view(catalog, pending), &withdrawal);
     let replaced = question.is_some_and(|(mut problem, nodes)| {
         if let Domains::Without(key, domain) = domains
@@ -217,7 +217,7 @@ impl SecondPlanTrial<'_, '_, '_> {
     }
 
     /// Opens the machines of an answer and puts the pods on them, as far as the world lets them. Returns how many
-    /// pods of which loose group are at which place; `None` where a machine could not be made.
+    /// pods of which replanned group are at which place; `None` where a machine could not be made.
     fn lay(
         &mut self,
         answer: &BetterPlan,
@@ -271,31 +271,31 @@ impl SecondPlanTrial<'_, '_, '_> {
         let mut before = usize::MAX;
         while before != waiting.len() && !waiting.is_empty() {
             before = waiting.len();
-            for (loose, place, count) in std::mem::take(&mut waiting) {
+            for (replanned, place, count) in std::mem::take(&mut waiting) {
                 let mut left = count;
                 for node in [place].into_iter().chain(planned.iter().copied()) {
-                    left -= self.put_some(loose, node, left, placed_lots, undo);
+                    left -= self.put_some(replanned, node, left, placed_lots, undo);
                     if left == 0 {
                         break;
                     }
                 }
                 if left > 0 {
-                    waiting.push((loose, place, left));
+                    waiting.push((replanned, place, left));
                 }
             }
         }
     }
 
-    /// Puts up to `count` pods of a loose group on a place. Returns how many.
+    /// Puts up to `count` pods of a replanned group on a place. Returns how many.
     fn put_some(
         &mut self,
-        loose: LotIndex,
+        replanned: LotIndex,
         node: NodeIndex,
         count: usize,
         placed_lots: &mut Vec<PlacedLot>,
         undo: &mut Vec<(NodeIndex, Saved)>,
     ) -> usize {
-        let group = &self.pending.groups[self.withdrawal.loose[loose].group];
+        let group = &self.pending.groups[self.withdrawal.replanned[replanned].group];
         let (shape, need) = (group.shape, group.need.as_deref());
         let world = &mut *self.planner.world;
         let mut placed = 0;
@@ -316,7 +316,7 @@ impl SecondPlanTrial<'_, '_, '_> {
         }
         if placed > 0 {
             placed_lots.push(PlacedLot {
-                loose,
+                replanned,
                 node,
                 count: placed,
             });
@@ -326,9 +326,9 @@ impl SecondPlanTrial<'_, '_, '_> {
 
     /// Whether what was laid out is better than the first plan. Its machines are those from `first` on.
     fn is_better(&self, first: PlannedIndex, placed_lots: &[PlacedLot]) -> bool {
-        let loose = &self.withdrawal.loose;
-        let left = loose.indexed().map(|(index, of)| {
-            let placed = placed_lots.iter().filter(|lot| lot.loose == index);
+        let replanned = &self.withdrawal.replanned;
+        let left = replanned.indexed().map(|(index, of)| {
+            let placed = placed_lots.iter().filter(|lot| lot.replanned == index);
             of.pods.len() - placed.map(|lot| lot.count).sum::<usize>()
         });
         let left: Vec<usize> = left.collect();
@@ -345,20 +345,20 @@ impl SecondPlanTrial<'_, '_, '_> {
         let made: Vec<_> = made.collect();
         let carries = |node: NodeIndex, group: GroupIndex| {
             let mut on = placed_lots.iter().filter(|lot| lot.node == node);
-            on.any(|lot| loose[lot.loose].group == group)
+            on.any(|lot| replanned[lot.replanned].group == group)
         };
-        let rank = withdrawal::rank(self.view(), loose, (&made, &carries), &left);
+        let rank = withdrawal::rank(self.view(), replanned, (&made, &carries), &left);
         rank < self.problem.rank
     }
 
     /// Says which pods go where, and of those that lost their place why.
     fn hand_out(&mut self, placed_lots: &[PlacedLot]) {
-        let loose = &self.withdrawal.loose;
-        let mut next = loose.with_each(0);
+        let replanned = &self.withdrawal.replanned;
+        let mut next = replanned.with_each(0);
         for lot in placed_lots {
-            let of = &loose[lot.loose];
-            let pods = &of.pods[next[lot.loose]..next[lot.loose] + lot.count];
-            next[lot.loose] += lot.count;
+            let of = &replanned[lot.replanned];
+            let pods = &of.pods[next[lot.replanned]..next[lot.replanned] + lot.count];
+            next[lot.replanned] += lot.count;
             let group = &self.pending.groups[of.group];
             let Planner {
                 turn,
@@ -383,7 +383,7 @@ impl SecondPlanTrial<'_, '_, '_> {
                 planned.assign(&origin, of.group, pod.0..pod.0 + 1);
             }
         }
-        for (of, placed) in loose.iter().zip(next) {
+        for (of, placed) in replanned.iter().zip(next) {
             if placed < of.placed {
                 let taken = |_: ChoiceIndex| false;
                 let why = self
@@ -401,9 +401,9 @@ impl SecondPlanTrial<'_, '_, '_> {
 
     /// Why the other choices were not taken, for the verdicts on the pods.
     fn tell(&mut self, placed_lots: &[PlacedLot]) {
-        for (index, of) in self.withdrawal.loose.indexed() {
+        for (index, of) in self.withdrawal.replanned.indexed() {
             let planner = &*self.planner;
-            let mine = placed_lots.iter().filter(|lot| lot.loose == index);
+            let mine = placed_lots.iter().filter(|lot| lot.replanned == index);
             let origins = mine.map(|lot| &planner.world.nodes[lot.node].origin);
             let machines = origins.filter_map(|origin| match origin {
                 NodeOrigin::Planned(machine) => Some(planner.planned.machines[*machine].choice),

@@ -196,11 +196,11 @@ fn all_anew(draft: &mut Draft<'_>, filler: &Filler<'_>) -> Values {
 fn used(draft: &Draft<'_>) -> Vec<DraftMachineIndex> {
     let problem = draft.problem;
     let machines = draft.machines.indexed();
-    let loose = machines.filter(|(_, machine)| {
+    let replanned = machines.filter(|(_, machine)| {
         let mut counts = machine.load.counts.iter();
         counts.any(|(lot, _)| !problem.lots[*lot].tied)
     });
-    loose.map(|(at, _)| at).collect()
+    replanned.map(|(at, _)| at).collect()
 }
 
 /// Some machines, in order: the first one drawn, and others.

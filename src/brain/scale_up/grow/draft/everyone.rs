@@ -276,14 +276,20 @@ fn sorted(
         .collect();
     units.sort_by_cached_key(|unit| {
         let lots = unit.parts.iter().map(|(lot, _)| &problem.lots[*lot]);
-        let loose = lots.clone().all(|lot| !lot.tied);
+        let replanned = lots.clone().all(|lot| !lot.tied);
         let follows = lots.clone().any(|lot| !lot.asks.wanted.is_empty());
         let breadth = lots.map(|lot| lot.may.len()).min().unwrap_or(0);
         let size = match order {
             PodOrder::Size => fill::size(problem, unit),
             PodOrder::Resource(resource) => i128::from(fill::amounts(problem, unit)[resource]),
         };
-        (loose, follows, breadth, Reverse(size), unit.parts.clone())
+        (
+            replanned,
+            follows,
+            breadth,
+            Reverse(size),
+            unit.parts.clone(),
+        )
     });
     units
 }

@@ -225,12 +225,12 @@ impl ExactSearch<'_, '_> {
             return self.settle();
         }
         let unit = self.units[next].clone();
-        let loose = unit
+        let replanned = unit
             .parts
             .iter()
             .all(|(lot, _)| !self.problem.lots[*lot].tied);
         let after = UnitIndex(next.0 + 1);
-        let alike = loose && self.units.get(after) == Some(&unit);
+        let alike = replanned && self.units.get(after) == Some(&unit);
         let way = Way {
             menu: &self.menu,
             cheapest: true,

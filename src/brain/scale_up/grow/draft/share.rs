@@ -39,7 +39,7 @@ pub(super) fn improve(draft: &mut Draft<'_>, filler: &Filler<'_>, values: &Value
     let mut dice = Dice::new(5);
     while steps > 0 {
         let before = draft.rank();
-        let machines = loose(draft);
+        let machines = replanned(draft);
         if before.lost > 0 || before.price <= filler.floor() || machines.len() < 2 {
             return;
         }
@@ -91,13 +91,13 @@ fn lower(value: i128, dice: &mut Dice) -> i128 {
 }
 
 /// Machines on which no pod's place depends on others.
-fn loose(draft: &Draft<'_>) -> Vec<DraftMachineIndex> {
+fn replanned(draft: &Draft<'_>) -> Vec<DraftMachineIndex> {
     let machines = draft.machines.indexed();
-    let loose = machines.filter(|(_, machine)| {
+    let replanned = machines.filter(|(_, machine)| {
         let counts = &machine.load.counts;
         !counts.is_empty() && counts.iter().all(|(lot, _)| !draft.problem.lots[*lot].tied)
     });
-    loose.map(|(at, _)| at).collect()
+    replanned.map(|(at, _)| at).collect()
 }
 
 /// Some of these machines, in order: two, and more as long as they have few pods.

@@ -404,12 +404,13 @@ impl<'p> Draft<'p> {
     }
 
     /// Takes pods off a machine on which nothing but resources and host ports depends.
-    pub(super) fn unload(&mut self, at: DraftMachineIndex, loose: impl Fn(LotIndex) -> bool) {
+    pub(super) fn unload(&mut self, at: DraftMachineIndex, replanned: impl Fn(LotIndex) -> bool) {
         self.save(at);
         let problem = self.problem;
         let machine = &mut self.machines[at];
         let counts = machine.load.counts.clone();
-        let (away, stay): (Vec<_>, Vec<_>) = counts.into_iter().partition(|(lot, _)| loose(*lot));
+        let (away, stay): (Vec<_>, Vec<_>) =
+            counts.into_iter().partition(|(lot, _)| replanned(*lot));
         machine.load.counts.clear();
         machine.load.sum.fill(0);
         machine.options = match machine.class {
@@ -449,7 +450,7 @@ impl<'p> Draft<'p> {
         let machines = self.machines.indexed();
         let machines = machines.map(|(at, machine)| (To::Machine(at), &machine.load));
         let loads = fixed.chain(machines);
-        let loose = loads.flat_map(|(to, load)| {
+        let replanned = loads.flat_map(|(to, load)| {
             let counts = load.counts.iter().filter(|(lot, _)| !tied(*lot));
             counts.map(move |(lot, count)| Placement {
                 lot: *lot,
@@ -457,7 +458,7 @@ impl<'p> Draft<'p> {
                 count: *count,
             })
         });
-        of_tied.chain(loose).collect()
+        of_tied.chain(replanned).collect()
     }
 
     /// The plan as a [`BetterPlan`].
