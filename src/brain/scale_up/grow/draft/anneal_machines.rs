@@ -5,7 +5,7 @@
 
 use super::Problem;
 use super::amounts::ResourceAmounts;
-use super::bind::Books;
+use super::bind::RemainingLimits;
 use super::cheapen::Dice;
 use super::state::Draft;
 use crate::index::{
@@ -57,7 +57,7 @@ type BoundMachines = IndexVec<DraftMachineIndex, Option<(LaunchOptionIndex, Site
 
 struct MachineAnnealing<'p> {
     problem: &'p Problem,
-    books: Books,
+    limits: RemainingLimits,
     bound: BoundMachines,
     missing: Missing,
 }
@@ -74,7 +74,7 @@ impl<'p> MachineAnnealing<'p> {
         bound.grow_to(bound.len() + waiting.min(MAX_MORE_MACHINES));
         MachineAnnealing {
             problem: draft.problem,
-            books: draft.books.clone(),
+            limits: draft.limits.clone(),
             bound,
             missing,
         }
@@ -110,7 +110,7 @@ impl<'p> MachineAnnealing<'p> {
             let old = self.change(at, None);
             let option = LaunchOptionIndex(dice.below(self.problem.options.len()));
             if old.is_none() || dice.below(4) > 0 {
-                let site = self.books.site(self.problem, option);
+                let site = self.limits.site(self.problem, option);
                 self.change(at, site.map(|site| (option, site)));
             }
             let after = value(self);
@@ -133,11 +133,11 @@ impl<'p> MachineAnnealing<'p> {
     ) -> Option<(LaunchOptionIndex, SiteIndex)> {
         let before = std::mem::replace(&mut self.bound[at], to);
         if let Some((option, site)) = before {
-            self.books.give(self.problem, option, site);
+            self.limits.give(self.problem, option, site);
             self.missing.change(self.problem, option, 1);
         }
         if let Some((option, site)) = to {
-            self.books.take(self.problem, option, site);
+            self.limits.take(self.problem, option, site);
             self.missing.change(self.problem, option, -1);
         }
         before

@@ -25,7 +25,7 @@ type SizeOf = fn(&LaunchOption) -> (i64, i64);
 
 /// What limits leave.
 #[derive(Clone, Debug)]
-pub(super) struct Books {
+pub(super) struct RemainingLimits {
     pools: IndexVec<PoolIndex, Allowance>,
     total: Allowance,
     hosts: IndexVec<HostIndex, HostCapacity>,
@@ -67,9 +67,9 @@ impl LaunchOption {
     }
 }
 
-impl Books {
-    pub(super) fn of(problem: &Problem) -> Books {
-        Books {
+impl RemainingLimits {
+    pub(super) fn of(problem: &Problem) -> RemainingLimits {
+        RemainingLimits {
             pools: problem.pools.clone(),
             total: problem.total.clone(),
             hosts: problem.hosts.clone(),
@@ -154,24 +154,24 @@ impl Books {
 }
 
 impl Draft<'_> {
-    /// Binds a machine to the first option that can carry it within all limits ([`Books::first`]); where there is none, another
+    /// Binds a machine to the first option that can carry it within all limits ([`RemainingLimits::first`]); where there is none, another
     /// machine may have to become one of another option, or go to another host ([`Draft::make_way`], [`Draft::make_room`]). Returns whether it is bound; the
     /// caller has saved the machine and takes all back if not.
     pub(super) fn bind(&mut self, at: DraftMachineIndex) -> bool {
         if let Some((option, site)) = self.machines[at].bound.take() {
-            self.books.give(self.problem, option, site);
+            self.limits.give(self.problem, option, site);
         }
-        let found = self.books.first(self.problem, &self.machines[at].options);
+        let found = self.limits.first(self.problem, &self.machines[at].options);
         if let Some(found) = found {
             self.set(at, found);
             return true;
         }
-        !self.books.closed() && (self.make_way(at) || self.make_room(at))
+        !self.limits.closed() && (self.make_way(at) || self.make_room(at))
     }
 
     /// A machine more, of this option and no other, where limits have one.
     pub(super) fn open(&mut self, option: LaunchOptionIndex) -> Option<DraftMachineIndex> {
-        let site = self.books.site(self.problem, option)?;
+        let site = self.limits.site(self.problem, option)?;
         let at = self.make();
         self.machines[at].options = LaunchOptionSet::none(self.problem.options.len());
         self.machines[at].options.insert(option);
@@ -186,7 +186,7 @@ impl Draft<'_> {
         let Some((option, site)) = self.machines[at].bound else {
             return;
         };
-        self.books.give(problem, option, site);
+        self.limits.give(problem, option, site);
         let choice = problem.options[option].choice;
         let found = {
             let options = self.machines[at].options.iter();
@@ -194,7 +194,7 @@ impl Draft<'_> {
                 let of = &problem.options[*other];
                 of.choice == choice && of.class == class
             });
-            options.find_map(|other| Some((other, self.books.site(problem, other)?)))
+            options.find_map(|other| Some((other, self.limits.site(problem, other)?)))
         };
         self.set(at, found.unwrap_or((option, site)));
     }
@@ -204,7 +204,7 @@ impl Draft<'_> {
         at: DraftMachineIndex,
         (option, site): (LaunchOptionIndex, SiteIndex),
     ) {
-        self.books.take(self.problem, option, site);
+        self.limits.take(self.problem, option, site);
         self.machines[at].bound = Some((option, site));
     }
 
@@ -219,17 +219,17 @@ impl Draft<'_> {
             if asked > MAX_MACHINES_ASKED || !self.problem.look(1) {
                 return false;
             }
-            self.books.give(self.problem, option, site);
+            self.limits.give(self.problem, option, site);
             let wanted = self.machines[at].options.iter();
             let wanted =
-                wanted.filter_map(|mine| Some((mine, self.books.site(self.problem, mine)?)));
+                wanted.filter_map(|mine| Some((mine, self.limits.site(self.problem, mine)?)));
             let wanted: SmallVec<[_; MAX_OPTIONS_ASKED]> = wanted.take(MAX_OPTIONS_ASKED).collect();
             for (mine, mine_site) in wanted {
-                self.books.take(self.problem, mine, mine_site);
+                self.limits.take(self.problem, mine, mine_site);
                 let instead = self
-                    .books
+                    .limits
                     .first(self.problem, &self.machines[other].options);
-                self.books.give(self.problem, mine, mine_site);
+                self.limits.give(self.problem, mine, mine_site);
                 if let Some(instead) = instead {
                     self.save(other);
                     self.set(other, instead);
@@ -237,7 +237,7 @@ impl Draft<'_> {
                     return true;
                 }
             }
-            self.books.take(self.problem, option, site);
+            self.limits.take(self.problem, option, site);
         }
         false
     }
@@ -298,7 +298,7 @@ impl Draft<'_> {
             possible.sort_by_key(|option| size(&self.problem.options[*option]));
             let found = possible
                 .into_iter()
-                .find_map(|option| Some((option, self.books.site(self.problem, option)?)));
+                .find_map(|option| Some((option, self.limits.site(self.problem, option)?)));
             match found {
                 Some(found) => self.set(one, found),
                 None => {
@@ -325,8 +325,8 @@ impl Draft<'_> {
                 continue;
             }
             self.save(at);
-            self.books.give(self.problem, option, site);
-            let found = self.books.first(self.problem, &self.machines[at].options);
+            self.limits.give(self.problem, option, site);
+            let found = self.limits.first(self.problem, &self.machines[at].options);
             self.set(at, found.unwrap_or((option, site)));
         }
     }

@@ -4,7 +4,7 @@
 use smallvec::SmallVec;
 
 use super::amounts::ResourceAmounts;
-use super::bind::Books;
+use super::bind::RemainingLimits;
 use super::{BetterPlan, LaunchOptionSet, Placement, Problem, Rank, To};
 use crate::index::{
     DraftMachineIndex, FixedIndex, IndexVec, LaunchOptionClassIndex, LaunchOptionIndex, LotIndex,
@@ -51,7 +51,7 @@ pub(super) struct Draft<'p> {
     pub(super) problem: &'p Problem,
     pub(super) machines: IndexVec<DraftMachineIndex, DraftMachine>,
     pub(super) fixed: IndexVec<FixedIndex, Load>,
-    pub(super) books: Books,
+    pub(super) limits: RemainingLimits,
     /// By lot: pods without a place.
     pub(super) left: IndexVec<LotIndex, usize>,
     /// By counter and domain.
@@ -135,7 +135,7 @@ impl<'p> Draft<'p> {
             problem,
             machines: IndexVec::default(),
             fixed: problem.fixed.with_each(empty),
-            books: Books::of(problem),
+            limits: RemainingLimits::of(problem),
             left: problem.lots.iter().map(|lot| lot.count).collect(),
             pods: counters.clone().map(|tally| tally.pods.clone()).collect(),
             places: counters.clone().map(|tally| tally.places.clone()).collect(),
@@ -191,13 +191,13 @@ impl<'p> Draft<'p> {
 
     pub(super) fn unbook(&mut self, at: DraftMachineIndex) {
         if let Some((option, site)) = self.machines[at].bound {
-            self.books.give(self.problem, option, site);
+            self.limits.give(self.problem, option, site);
         }
     }
 
     fn rebook(&mut self, at: DraftMachineIndex) {
         if let Some((option, site)) = self.machines[at].bound {
-            self.books.take(self.problem, option, site);
+            self.limits.take(self.problem, option, site);
         }
     }
 
