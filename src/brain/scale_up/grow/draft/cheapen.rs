@@ -1,6 +1,6 @@
 //! Makes a plan cheaper: a few machines at a time are emptied, and their pods are placed again.
 
-use super::fill::{self, Way};
+use super::fill::{self, PackingMode};
 use super::state::Draft;
 use super::units::Unit;
 use super::whole::{Filler, Values};
@@ -106,13 +106,13 @@ fn whole(
     let empty = draft.mark();
     for _ in 0..WHOLE_TIMES {
         filler.fill(draft, victims, (values, 1 + dice.below(1 << 16)));
-        let way = Way {
+        let mode = PackingMode {
             menu,
             cheapest: true,
             spin: 0,
             among: Some(victims),
         };
-        lay(draft, way, 0);
+        lay(draft, mode, 0);
         if draft.rank() < before && draft.is_fair() {
             return true;
         }
@@ -134,13 +134,13 @@ fn piece_by_piece(
     for menu in ways(menus, dice) {
         for cheapest in [true, false] {
             let by = dice.below(POD_ORDERS);
-            let way = Way {
+            let mode = PackingMode {
                 menu,
                 cheapest,
                 spin: 0,
                 among: Some(victims),
             };
-            lay(draft, way, by);
+            lay(draft, mode, by);
             let rank = draft.rank();
             let sideways = rank == before && dice.below(4) == 0;
             if (rank < before || sideways) && draft.is_fair() {
@@ -175,13 +175,13 @@ fn all_anew(draft: &mut Draft<'_>, filler: &Filler<'_>) -> Values {
         filler.fill_new(draft, &used, with, share::PODS_TOGETHER);
         if !share::share_rest(draft, filler, &values, &used, before) {
             filler.fill_new(draft, &used, with, 0);
-            let way = Way {
+            let mode = PackingMode {
                 menu: &all,
                 cheapest: true,
                 spin: 0,
                 among: None,
             };
-            lay(draft, way, 0);
+            lay(draft, mode, 0);
         }
         values.learn(filler, draft);
         if draft.rank() < before && draft.is_fair() {
@@ -269,7 +269,7 @@ fn ways<'m>(menus: &'m [LaunchOptionSet], dice: &mut Dice) -> Vec<&'m LaunchOpti
 const POD_ORDERS: usize = 4;
 
 /// Places the pods that have no place, except those whose place depends on other pods.
-pub(super) fn lay(draft: &mut Draft<'_>, way: Way<'_>, by: usize) {
+pub(super) fn lay(draft: &mut Draft<'_>, mode: PackingMode<'_>, by: usize) {
     let problem = draft.problem;
     let lots = problem
         .lots
@@ -296,7 +296,7 @@ pub(super) fn lay(draft: &mut Draft<'_>, way: Way<'_>, by: usize) {
             parts: vec![(lot, 1)],
             times: draft.left[lot],
         };
-        fill::place(draft, &unit, way);
+        fill::place(draft, &unit, mode);
     }
     draft.rebind();
 }

@@ -7,9 +7,9 @@
 
 use std::collections::BTreeSet;
 
-use super::fill::{self, Way};
+use super::fill::{self, PackingMode};
 use super::state::{Draft, Spot};
-use super::units::{self, Deal, Unit};
+use super::units::{self, DealMode, Unit};
 use super::{LaunchOptionSet, Problem, To};
 use crate::index::{DraftMachineIndex, LotIndex, TallyIndex};
 use crate::simulation::inter_pod::topology::FRESH;
@@ -103,7 +103,7 @@ fn laid_out<'p>(
     (menu, spin): (&LaunchOptionSet, usize),
 ) -> Option<Draft<'p>> {
     let mut draft = Draft::new(problem);
-    let new = Way {
+    let new = PackingMode {
         menu,
         cheapest: false,
         spin,
@@ -146,7 +146,7 @@ fn laid_out<'p>(
             }
         }
     }
-    let (mut units, _) = units::waiting(problem, draft.left.clone(), Deal::Packed);
+    let (mut units, _) = units::waiting(problem, draft.left.clone(), DealMode::Packed);
     units.sort_by_key(|unit| {
         let priority = unit
             .parts
@@ -155,7 +155,7 @@ fn laid_out<'p>(
         let size = fill::size(problem, unit);
         std::cmp::Reverse((priority.max(), size))
     });
-    let all = Way { among: None, ..new };
+    let all = PackingMode { among: None, ..new };
     for unit in &units {
         fill::place(&mut draft, unit, all);
     }

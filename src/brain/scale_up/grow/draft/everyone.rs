@@ -10,9 +10,9 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::amounts::ResourceAmounts;
-use super::fill::{self, Way};
+use super::fill::{self, PackingMode};
 use super::state::{Draft, DraftMachine, Load};
-use super::units::{self, Deal, Unit};
+use super::units::{self, DealMode, Unit};
 use super::{CPU, LaunchOptionSet, MEMORY, Problem, Rank};
 use crate::index::{AmountIndex, IndexVec, LotIndex, UnitIndex};
 
@@ -134,13 +134,13 @@ impl<'p> AllPodsSearch<'p> {
         }
         let unit = self.units[next].clone();
         let menu = std::mem::take(&mut self.menu);
-        let way = Way {
+        let mode = PackingMode {
             menu: &menu,
             cheapest: false,
             spin: 0,
             among: None,
         };
-        let spots = fill::spots(&self.draft, &unit, way);
+        let spots = fill::spots(&self.draft, &unit, mode);
         self.menu = menu;
         for spot in spots {
             let places = self.draft.machines.len() + self.draft.fixed.len();
@@ -265,7 +265,7 @@ fn sorted(
         });
         places.all(|place| place)
     };
-    let (units, _) = units::waiting(problem, left.clone(), Deal::Apart);
+    let (units, _) = units::waiting(problem, left.clone(), DealMode::Apart);
     let units = units.into_iter();
     let units = units.filter(|unit| unit.times > 0 && placeable(unit));
     let mut units: IndexVec<UnitIndex, Unit> = units

@@ -4,10 +4,10 @@
 //! a planned machine, on a new one, or nowhere. Bindings hold all limits at any time, so a full plan is one that
 //! can be made.
 
-use super::fill::{self, Way};
+use super::fill::{self, PackingMode};
 use super::rates::Rates;
 use super::state::{Draft, Spot};
-use super::units::{self, Deal, Unit};
+use super::units::{self, DealMode, Unit};
 use super::{CPU, LaunchOptionSet, Lot, MEMORY, Problem, Rank, To};
 use crate::index::{AmountIndex, DraftMachineIndex, IndexVec, ListIndex, LotIndex, UnitIndex};
 
@@ -73,7 +73,7 @@ fn search_within<'p>(
         return None;
     }
     let mut found: Option<Draft<'p>> = None;
-    let together = units::of(problem, Deal::Apart).0;
+    let together = units::of(problem, DealMode::Apart).0;
     let mut parts = together.iter().flat_map(|unit| &unit.parts);
     let parted = together.iter().any(|unit| unit.parts.len() > 1) || parts.any(|(_, n)| *n > 1);
     let (singles, before, choice) = units::singles(problem);
@@ -231,13 +231,13 @@ impl ExactSearch<'_, '_> {
             .all(|(lot, _)| !self.problem.lots[*lot].tied);
         let after = UnitIndex(next.0 + 1);
         let alike = replanned && self.units.get(after) == Some(&unit);
-        let way = Way {
+        let mode = PackingMode {
             menu: &self.menu,
             cheapest: true,
             spin: 0,
             among: None,
         };
-        for spot in fill::spots(&self.draft, &unit, way) {
+        for spot in fill::spots(&self.draft, &unit, mode) {
             if !self.new_to_it(spot, from) {
                 continue;
             }

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::amounts::ResourceAmounts;
 use super::state::{Draft, Load, Spot};
-use super::units::{self, Deal, Unit};
+use super::units::{self, DealMode, Unit};
 use super::{LaunchOptionSet, Problem, To, partly};
 use crate::index::{
     DraftMachineIndex, IndexVec, LaunchOptionClassIndex, LaunchOptionIndex, ListIndex, LotIndex,
@@ -23,7 +23,7 @@ const SIZE_PARTS: i128 = 1 << 20;
 
 /// How a plan is laid out.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way<'w> {
+pub(super) struct PackingMode<'w> {
     /// The options that machines may be of, as long as one of them does.
     pub(super) menu: &'w LaunchOptionSet,
     /// Pods go where they raise the price of machines least; else to the first that can carry them.
@@ -38,14 +38,14 @@ pub(super) struct Way<'w> {
 pub(super) fn lay_out_plans<'p>(problem: &'p Problem, see: &mut dyn FnMut(&Draft<'p>) -> bool) {
     let menus = menus(problem);
     let priorities = priorities(problem);
-    for deal in [Deal::Packed, Deal::Even, Deal::Apart] {
+    for deal in [DealMode::Packed, DealMode::Even, DealMode::Apart] {
         let (units, choosy) = units::of(problem, deal);
         let units: IndexVec<UnitIndex, Unit> = units.into();
         for size in [PodSize::Sum, PodSize::Most] {
             for narrow in [true, false] {
                 for menu in &menus {
                     for cheapest in [false, true] {
-                        let way = Way {
+                        let mode = PackingMode {
                             menu,
                             cheapest,
                             spin: 0,
@@ -55,7 +55,7 @@ pub(super) fn lay_out_plans<'p>(problem: &'p Problem, see: &mut dyn FnMut(&Draft
                             .iter()
                             .map(|unit| key(problem, &priorities, unit, (size, narrow)))
                             .collect();
-                        if rounds(problem, (&units, &keys), way, see) {
+                        if rounds(problem, (&units, &keys), mode, see) {
                             return;
                         }
                     }
@@ -124,7 +124,7 @@ fn sizes(problem: &Problem, amounts: &[i64]) -> (i128, i128) {
 fn rounds<'p>(
     problem: &'p Problem,
     (units, keys): (&IndexVec<UnitIndex, Unit>, &IndexVec<UnitIndex, LotOrder>),
-    way: Way<'_>,
+    mode: PackingMode<'_>,
     see: &mut dyn FnMut(&Draft<'p>) -> bool,
 ) -> bool {
     let mut urgent: IndexVec<UnitIndex, usize> = units.with_each(0);
@@ -143,7 +143,7 @@ fn rounds<'p>(
         let mut draft = Draft::new(problem);
         let mut all = true;
         for unit in order {
-            let rest = partly::place(&mut draft, &units[unit], Way { spin, ..way });
+            let rest = partly::place(&mut draft, &units[unit], PackingMode { spin, ..mode });
             if rest > 0 {
                 all = false;
                 urgent[unit] += 1;
@@ -248,12 +248,12 @@ pub(super) fn amounts(problem: &Problem, unit: &Unit) -> ResourceAmounts {
 }
 
 /// Places a unit as often as it is there. Returns how many found no place.
-pub(super) fn place(draft: &mut Draft<'_>, unit: &Unit, way: Way<'_>) -> usize {
+pub(super) fn place(draft: &mut Draft<'_>, unit: &Unit, mode: PackingMode<'_>) -> usize {
     let mut rest = unit.times;
     let all = LaunchOptionSet::all(draft.problem.options.len());
     while rest > 0 {
-        let done = once(draft, unit, rest, way);
-        let done = done.or_else(|| once(draft, unit, rest, Way { menu: &all, ..way }));
+        let done = once(draft, unit, rest, mode);
+        let done = done.or_else(|| once(draft, unit, rest, PackingMode { menu: &all, ..mode }));
         match done {
             Some(count) => rest -= count,
             None => break,
@@ -263,23 +263,23 @@ pub(super) fn place(draft: &mut Draft<'_>, unit: &Unit, way: Way<'_>) -> usize {
 }
 
 /// Places a unit once, or one that is a single pod as often as its place takes it. Returns how often.
-fn once(draft: &mut Draft<'_>, unit: &Unit, rest: usize, way: Way<'_>) -> Option<usize> {
-    let spots = spots(draft, unit, way);
+fn once(draft: &mut Draft<'_>, unit: &Unit, rest: usize, mode: PackingMode<'_>) -> Option<usize> {
+    let spots = spots(draft, unit, mode);
     for spot in spots {
         if let [(lot, 1)] = unit.parts[..] {
-            let most = if way.cheapest {
+            let most = if mode.cheapest {
                 1
             } else {
-                bulk(draft, lot, spot, way.menu)
+                bulk(draft, lot, spot, mode.menu)
             };
             let count = most.min(rest);
-            if count > 0 && draft.put(lot, count, spot, way.menu).is_some() {
+            if count > 0 && draft.put(lot, count, spot, mode.menu).is_some() {
                 return Some(count);
             }
-            if count > 1 && draft.put(lot, 1, spot, way.menu).is_some() {
+            if count > 1 && draft.put(lot, 1, spot, mode.menu).is_some() {
                 return Some(1);
             }
-        } else if put_all(draft, unit, spot, way.menu) {
+        } else if put_all(draft, unit, spot, mode.menu) {
             return Some(1);
         }
     }
@@ -358,7 +358,7 @@ struct SpotQuery<'w> {
     zoned: bool,
     /// The options that all its pods may be on.
     may: LaunchOptionSet,
-    way: Way<'w>,
+    mode: PackingMode<'w>,
 }
 
 impl SpotQuery<'_> {
@@ -368,15 +368,15 @@ impl SpotQuery<'_> {
 
     fn turned(&self, draft: &Draft<'_>, class: LaunchOptionClassIndex) -> usize {
         let classes = draft.problem.classes.len().max(1);
-        (class.position() + classes - self.way.spin % classes) % classes
+        (class.position() + classes - self.mode.spin % classes) % classes
     }
 }
 
 /// Where a unit could go, what is best first.
-pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
+pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, mode: PackingMode<'_>) -> Vec<Spot> {
     let problem = draft.problem;
     let lots: SmallVec<[LotIndex; 6]> = unit.parts.iter().map(|(lot, _)| *lot).collect();
-    let mut may = way.menu.clone();
+    let mut may = mode.menu.clone();
     for lot in &lots {
         may.keep(&problem.lots[*lot].may);
     }
@@ -385,11 +385,11 @@ pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
         asked: amounts(problem, unit),
         lots,
         may,
-        way,
+        mode,
     };
     let places = draft.machines.len() + problem.fixed.len() + problem.classes.len();
     let mut found: Vec<(SpotOrder, Spot)> = Vec::with_capacity(places.min(64));
-    if way.among.is_none() {
+    if mode.among.is_none() {
         for at in problem.fixed.indexes() {
             let mut all = wanted.lots.iter();
             if all.all(|lot| problem.fixed[at].may[*lot]) {
@@ -406,7 +406,7 @@ pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
     }
     // Machines made since count too.
     let made = draft.machines.next_index();
-    let (known, first): (&[DraftMachineIndex], DraftMachineIndex) = match way.among {
+    let (known, first): (&[DraftMachineIndex], DraftMachineIndex) = match mode.among {
         Some(among) => (
             among,
             among
@@ -439,7 +439,7 @@ fn on_machine(
         return;
     }
     let mut more = -1;
-    if wanted.way.cheapest {
+    if wanted.mode.cheapest {
         let mut options = machine.options.clone();
         options.keep(&wanted.may);
         let fits = |option: &LaunchOptionIndex| {

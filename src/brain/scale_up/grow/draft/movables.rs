@@ -3,7 +3,7 @@
 
 use super::amounts::ResourceAmounts;
 use super::state::{Draft, Load};
-use super::units::{self, Deal};
+use super::units::{self, DealMode};
 use super::{LaunchOptionSet, Placement, Problem, To, fill};
 use crate::index::{
     DraftMachineIndex, IndexVec, LaunchOptionClassIndex, LotIndex, MovableIndex, TallyIndex,
@@ -100,7 +100,7 @@ impl Movables {
         }
         let left = draft.left.iter().zip(unplaceable);
         let left = left.map(|(left, waits)| if *waits { 0 } else { *left });
-        let (waiting, _) = units::waiting(problem, left.collect(), Deal::Apart);
+        let (waiting, _) = units::waiting(problem, left.collect(), DealMode::Apart);
         for unit in waiting {
             for _ in 0..unit.times {
                 match find_joined(problem, &unit.parts, &all, attempt) {

@@ -7,9 +7,9 @@
 use std::collections::BTreeSet;
 
 use super::cheapen::{self, Dice};
-use super::fill::{self, Way};
+use super::fill::{self, PackingMode};
 use super::state::{Draft, Spot, signed};
-use super::units::{self, Deal, Unit};
+use super::units::{self, DealMode, Unit};
 use super::whole::{Filler, Values};
 use super::{LaunchOptionSet, Placement, Problem, To, partly};
 use crate::index::{DraftMachineIndex, IndexVec, LaunchOptionIndex, LotIndex};
@@ -209,13 +209,13 @@ pub(super) fn lay(
 ) {
     let problem = draft.problem;
     let menu = LaunchOptionSet::all(problem.options.len());
-    let way = Way {
+    let mode = PackingMode {
         menu: &menu,
         cheapest: dice.below(2) == 0,
         spin: dice.below(problem.classes.len()),
         among: None,
     };
-    let deal = [Deal::Packed, Deal::Even, Deal::Apart][dice.below(3)];
+    let deal = [DealMode::Packed, DealMode::Even, DealMode::Apart][dice.below(3)];
     let whole = dice.below(3) > 0;
     let (units, _) = units::waiting(problem, draft.left.clone(), deal);
     let mut units: Vec<(i128, Unit)> = units
@@ -231,7 +231,7 @@ pub(super) fn lay(
         (follows, std::cmp::Reverse(*size), unit.parts.clone())
     });
     for (_, unit) in &units {
-        partly::place(draft, unit, way);
+        partly::place(draft, unit, mode);
     }
     // A pod that found no place with the others goes by itself.
     for (_, unit) in &units {
@@ -240,14 +240,14 @@ pub(super) fn lay(
                 parts: vec![(*lot, 1)],
                 times: draft.left[*lot],
             };
-            fill::place(draft, &single, way);
+            fill::place(draft, &single, mode);
         }
     }
     if whole {
         let used: Vec<DraftMachineIndex> = draft.machines.indexes().collect();
         filler.fill(draft, &used, (values, round));
     }
-    cheapen::lay(draft, way, dice.below(4));
+    cheapen::lay(draft, mode, dice.below(4));
 }
 
 /// Whether pods of a unit have required affinity.

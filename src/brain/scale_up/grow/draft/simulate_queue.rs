@@ -4,7 +4,7 @@
 //! of machines near the tightest plan the one that costs least in the end is made.
 
 use super::cheapen::Dice;
-use super::fill::{self, Way};
+use super::fill::{self, PackingMode};
 use super::state::{Draft, Spot};
 use super::units::Unit;
 use super::{LaunchOptionSet, Problem, To};
@@ -212,7 +212,7 @@ fn simulate_queue<'p>(
 fn later(draft: &mut Draft<'_>) {
     let problem = draft.problem;
     let menu = LaunchOptionSet::all(problem.options.len());
-    let way = Way {
+    let mode = PackingMode {
         menu: &menu,
         cheapest: true,
         spin: 0,
@@ -226,7 +226,7 @@ fn later(draft: &mut Draft<'_>) {
     let mut units: Vec<Unit> = left.map(single).collect();
     units.sort_by_cached_key(|unit| std::cmp::Reverse(fill::size(problem, unit)));
     for unit in &units {
-        fill::place(draft, unit, way);
+        fill::place(draft, unit, mode);
     }
 }
 

@@ -16,7 +16,7 @@ pub(super) struct Unit {
 
 /// How pods are dealt to several that they could be with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Deal {
+pub(super) enum DealMode {
     /// As many as a machine holds to the first, then to the next.
     Packed,
     /// To each in turn.
@@ -84,7 +84,7 @@ impl Bonds {
 }
 
 /// All pods, as they belong together; and whether that depends on how they are dealt.
-pub(super) fn of(problem: &Problem, deal: Deal) -> (Vec<Unit>, bool) {
+pub(super) fn of(problem: &Problem, deal: DealMode) -> (Vec<Unit>, bool) {
     waiting(
         problem,
         problem.lots.iter().map(|lot| lot.count).collect(),
@@ -123,12 +123,12 @@ pub(super) fn singles(problem: &Problem) -> (Vec<Unit>, IndexVec<LotIndex, usize
 pub(super) fn waiting(
     problem: &Problem,
     mut left: IndexVec<LotIndex, usize>,
-    deal: Deal,
+    deal: DealMode,
 ) -> (Vec<Unit>, bool) {
     let bonds = Bonds::of(problem);
     let mut units = Vec::new();
     let choosy = !bonds.choosy.is_empty();
-    if deal != Deal::Apart {
+    if deal != DealMode::Apart {
         dealt(problem, &bonds, deal, &mut left, &mut units);
     }
     for root in problem.lots.indexes() {
@@ -209,7 +209,7 @@ fn together(
 fn dealt(
     problem: &Problem,
     bonds: &Bonds,
-    deal: Deal,
+    deal: DealMode,
     left: &mut IndexVec<LotIndex, usize>,
     units: &mut Vec<Unit>,
 ) {
@@ -242,7 +242,7 @@ fn dealt(
                 hosts[index] = more;
                 left[*follower] -= 1;
                 misses = 0;
-                at += usize::from(deal == Deal::Even);
+                at += usize::from(deal == DealMode::Even);
             } else {
                 misses += 1;
                 at += 1;
