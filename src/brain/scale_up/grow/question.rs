@@ -42,7 +42,7 @@ struct CountedNames {
 }
 
 /// What makes offers one class: domains, which counters count there, and DaemonSet pods that they count.
-type Traits = (
+type LaunchOptionClassKey = (
     DomainsByKey,
     IndexVec<TallyIndex, bool>,
     IndexVec<TallyIndex, i64>,
@@ -296,7 +296,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         Vec<SeenOffer<'v, 'a>>,
     ) {
         let view = self.view;
-        let mut known: BTreeMap<Traits, LaunchOptionClassIndex> = BTreeMap::new();
+        let mut known: BTreeMap<LaunchOptionClassKey, LaunchOptionClassIndex> = BTreeMap::new();
         let (mut classes, mut seen) = (IndexVec::default(), Vec::new());
         for (index, choice) in view.catalog.choices.indexed() {
             for (at, offer) in choice.offers.indexed() {
