@@ -16,8 +16,8 @@ use model::time::{Span, Time};
 
 use crate::constraints::claims::Promises;
 use crate::constraints::shape::NamespacedShape;
-use crate::decision::asker::Asker;
 use crate::decision::holds::Holds;
+use crate::decision::pod_to_place::PodToPlace;
 use crate::index::{IndexVec, LineIndex};
 use crate::observed::provisioning;
 use crate::observed::view::{MachineView, SnapshotView};
@@ -109,15 +109,15 @@ impl<'a> DecisionBuilder<'a> {
     }
 
     /// Writes the verdict of a pod that needs a place; one that is bound gets none.
-    pub(crate) fn say(&mut self, asker: Asker<'a>, verdict: &PodVerdict) {
-        if let Some(line) = asker.line {
+    pub(crate) fn say(&mut self, to_place: PodToPlace<'a>, verdict: &PodVerdict) {
+        if let Some(line) = to_place.line {
             self.answer(line, verdict.clone());
         }
     }
 
     /// The verdict that a pod which needs a place has so far.
-    pub(crate) fn verdict(&self, asker: Asker<'a>) -> Option<&PodVerdict> {
-        self.lines[asker.line?].1.as_ref()
+    pub(crate) fn verdict(&self, to_place: PodToPlace<'a>) -> Option<&PodVerdict> {
+        self.lines[to_place.line?].1.as_ref()
     }
 
     /// Tells a person.

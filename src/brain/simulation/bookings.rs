@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use crate::decision::asker::Asker;
+use crate::decision::pod_to_place::PodToPlace;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{DemandIndex, NodeIndex};
 use crate::simulation::demand::{Demand, Group, Groups};
@@ -32,7 +32,7 @@ pub(crate) struct Bookings<'a> {
 struct Booked<'a> {
     group: DemandIndex,
     node: NodeIndex,
-    pods: Vec<Asker<'a>>,
+    pods: Vec<PodToPlace<'a>>,
 }
 
 impl<'a> Bookings<'a> {
@@ -64,11 +64,11 @@ impl<'a> Bookings<'a> {
             if !group.calls() {
                 continue;
             }
-            let mut found: BTreeMap<NodeIndex, Vec<Asker<'a>>> = BTreeMap::new();
-            group.pods.retain(|asker| {
-                let node = places.get(&asker.pod.uid);
+            let mut found: BTreeMap<NodeIndex, Vec<PodToPlace<'a>>> = BTreeMap::new();
+            group.pods.retain(|to_place| {
+                let node = places.get(&to_place.pod.uid);
                 if let Some(node) = node {
-                    found.entry(*node).or_default().push(*asker);
+                    found.entry(*node).or_default().push(*to_place);
                 }
                 node.is_none()
             });
@@ -135,7 +135,9 @@ impl<'a> Bookings<'a> {
             if rank.binary_search(&booked.group).is_ok() && !booked.pods.is_empty() {
                 let pods = &mut groups[booked.group].pods;
                 pods.append(&mut booked.pods);
-                pods.sort_by_key(|asker| (asker.pod.created, asker.pod.arrival, asker.key));
+                pods.sort_by_key(|to_place| {
+                    (to_place.pod.created, to_place.pod.arrival, to_place.key)
+                });
             }
         }
         self.booked
@@ -156,11 +158,7 @@ impl<'a> Booked<'a> {
             Vec::from([PlacedPods::free(node, count)])
         });
         let name = world.nodes[node].name.clone();
-        keep(
-            turn,
-            &name,
-            self.pods.drain(..placed).map(|asker| asker.pod),
-        );
+        keep(turn, &name, self.pods.drain(..placed).map(|one| one.pod));
         placed > 0
     }
 }

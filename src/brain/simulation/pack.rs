@@ -10,7 +10,7 @@ use model::resources::Resources;
 use crate::constraints::fit::amounts;
 use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::Resident;
-use crate::decision::asker::Asker;
+use crate::decision::pod_to_place::PodToPlace;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{
     DemandIndex, FitPlaceIndex, FitStretchIndex, IndexVec, NodeIndex, ShapeId, indexes_in,
@@ -243,9 +243,9 @@ pub(crate) fn existing<'a>(
 /// What is left of a group is looked at no more in this decision.
 fn leave_out<'a>(turn: &mut DecisionBuilder<'a>, group: &mut Group<'a>) {
     let why = work::chained();
-    for asker in std::mem::take(&mut group.pods) {
+    for to_place in std::mem::take(&mut group.pods) {
         if group.calls() {
-            turn.say(asker, &PodVerdict::NoCompatiblePool { why: why.clone() });
+            turn.say(to_place, &PodVerdict::NoCompatiblePool { why: why.clone() });
         }
     }
 }
@@ -301,7 +301,7 @@ pub(crate) fn place_pods<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
     group: &Group<'a>,
-    pods: &[Asker<'a>],
+    pods: &[PodToPlace<'a>],
     put: impl FnOnce(&DecisionBuilder<'a>, &mut SimCluster<'a>, Option<&VolumeNeed>) -> Vec<PlacedPods>,
 ) -> usize {
     let mut placed = 0;
@@ -321,12 +321,12 @@ pub(crate) fn place_pods<'a>(
             let verdict = placed_pods.verdict(world);
             let waits = matches!(verdict, PodVerdict::FitsMachine { .. });
             let these = &pods[placed..placed + count];
-            for asker in these {
-                turn.say(*asker, &verdict);
+            for to_place in these {
+                turn.say(*to_place, &verdict);
             }
             if waits {
                 let name = &world.nodes[node].name;
-                bookings::keep(turn, name, these.iter().map(|asker| asker.pod));
+                bookings::keep(turn, name, these.iter().map(|one| one.pod));
             }
         }
         placed += count;

@@ -15,9 +15,9 @@ use model::report::PodVerdict;
 use model::tolerant::UnknownFields;
 
 use crate::decision::addresses::AddressBook;
-use crate::decision::asker::Asker;
 use crate::decision::cpu_book::CpuBook;
 use crate::decision::names::Taken;
+use crate::decision::pod_to_place::PodToPlace;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{
     ChoiceIndex, FitPlaceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex, PlannedIndex,
@@ -187,7 +187,7 @@ impl PlannedMachines {
         self,
         turn: &mut DecisionBuilder<'_>,
         choices: &ChoiceList<'_>,
-        pods: impl Fn(&AssignedPods) -> &'k [Asker<'k>],
+        pods: impl Fn(&AssignedPods) -> &'k [PodToPlace<'k>],
     ) {
         if !self.machines.is_empty() {
             turn.memory.last_scale_up = Some(turn.now());
@@ -210,7 +210,7 @@ impl PlannedMachines {
             let Some(spec) = create_spec(turn, &planned, (choice, offer), (addresses, cpus)) else {
                 continue;
             };
-            bookings::keep(turn, &planned.name, pods().map(|asker| asker.pod));
+            bookings::keep(turn, &planned.name, pods().map(|one| one.pod));
             let target = Target {
                 region: choice.policy.region.clone(),
                 host: offer.host.clone(),
@@ -222,10 +222,10 @@ impl PlannedMachines {
                 CreateReason::Min { have, min } => Reason::BelowMin {
                     have,
                     min,
-                    pods: sorted(pods().map(|asker| asker.key)),
+                    pods: sorted(pods().map(|one| one.key)),
                 },
                 CreateReason::Pods => Reason::PendingPods {
-                    pods: sorted(pods().map(|asker| asker.key)),
+                    pods: sorted(pods().map(|one| one.key)),
                 },
             };
             let precondition = Precondition {
@@ -242,7 +242,7 @@ impl PlannedMachines {
 fn tell_no_cpus<'k>(
     turn: &mut DecisionBuilder<'_>,
     (choice, offer): (&Choice<'_>, &Offer<'_>),
-    pods: impl Iterator<Item = &'k Asker<'k>>,
+    pods: impl Iterator<Item = &'k PodToPlace<'k>>,
 ) {
     let refused = Refused::Host {
         host: offer.host.clone(),
@@ -259,7 +259,7 @@ fn tell_no_cpus<'k>(
     };
     let why = BTreeMap::from([(choice.label.clone(), refused.into())]);
     let verdict = PodVerdict::Held { why: why.into() };
-    for line in pods.filter_map(|asker| asker.line) {
+    for line in pods.filter_map(|one| one.line) {
         turn.answer(line, verdict.clone());
     }
 }

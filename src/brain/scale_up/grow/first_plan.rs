@@ -110,10 +110,10 @@ impl FirstPlan<'_, '_, '_> {
         let rules = self.planner.world.rules(group.shape);
         let rules = rules.as_deref();
         let need = group.need.as_deref();
-        if let Some(asker) = group.pods.get(group.next).copied()
-            && let Some(verdict) = pending::waits_for_claim(self.planner.turn, asker.key, need)
+        if let Some(to_place) = group.pods.get(group.next).copied()
+            && let Some(verdict) = pending::waits_for_claim(self.planner.turn, to_place.key, need)
         {
-            return self.planner.turn.say(asker, &verdict);
+            return self.planner.turn.say(to_place, &verdict);
         }
         self.catalog.locate(self.planner.world);
         if rules.is_some() && !self.planner.planned.fit_index.is_empty() {
@@ -200,8 +200,8 @@ impl FirstPlan<'_, '_, '_> {
             node.new_pods.push((shape, need.clone(), placed_pods.count));
             let pods = self.pending.take_next(turn, lead, placed_pods.count);
             let verdict = placed_pods.verdict(world);
-            for asker in pods {
-                turn.say(asker, &verdict);
+            for to_place in pods {
+                turn.say(to_place, &verdict);
             }
         }
     }
@@ -214,8 +214,8 @@ impl FirstPlan<'_, '_, '_> {
         } else {
             PodVerdict::NoCompatiblePool { why }
         };
-        for asker in group.pods.tail(group.next) {
-            self.planner.turn.say(*asker, &verdict);
+        for to_place in group.pods.tail(group.next) {
+            self.planner.turn.say(*to_place, &verdict);
         }
     }
 

@@ -76,8 +76,8 @@ pub(super) fn tell<'a>(planner: &mut Planner<'_, 'a>, pending: &PendingGroups<'a
         } else {
             PodVerdict::NoCompatiblePool { why: new }
         };
-        for asker in of.pods.tail(of.next) {
-            planner.turn.say(*asker, &verdict);
+        for to_place in of.pods.tail(of.next) {
+            planner.turn.say(*to_place, &verdict);
         }
     }
 }

@@ -239,8 +239,8 @@ impl<'p, 'a> Planner<'p, 'a> {
             machine: self.world.nodes[node].name.clone(),
             others: pending.groups[group].why.clone(),
         };
-        for asker in &pods {
-            self.turn.say(*asker, &verdict);
+        for to_place in &pods {
+            self.turn.say(*to_place, &verdict);
         }
         self.planned
             .assign(&self.world.nodes[node].origin, group, range);

@@ -217,9 +217,15 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         let pods = self.replanned.indexed().flat_map(|(lot, of)| {
             let priority = view.priority(of.group);
             of.pods.iter().map(move |index| {
-                let asker = &view.group(of.group).pods[*index];
-                let pod = asker.pod;
-                (Reverse(priority), pod.created, pod.arrival, asker.key, lot)
+                let to_place = &view.group(of.group).pods[*index];
+                let pod = to_place.pod;
+                (
+                    Reverse(priority),
+                    pod.created,
+                    pod.arrival,
+                    to_place.key,
+                    lot,
+                )
             })
         });
         let mut pods: Vec<_> = pods.collect();

@@ -391,8 +391,8 @@ impl SecondPlanTrial<'_, '_, '_> {
                     .explain_refusals(of.group, taken, &Refused::ForOtherPods);
                 let verdict = PodVerdict::Held { why };
                 for pod in &of.pods[placed..of.placed] {
-                    let asker = self.pending.groups[of.group].pods[*pod];
-                    self.planner.turn.say(asker, &verdict);
+                    let to_place = self.pending.groups[of.group].pods[*pod];
+                    self.planner.turn.say(to_place, &verdict);
                 }
             }
             self.pending.replace_placed(of.group, of.placed, placed);

@@ -434,7 +434,7 @@ fn the_example_of_simulation() {
     ));
     let left: Vec<&str> = left
         .iter()
-        .flat_map(|group| group.pods.iter().map(|asker| &*asker.key.name))
+        .flat_map(|group| group.pods.iter().map(|one| &*one.key.name))
         .collect();
     assert_eq!(left, ["web-4"]);
     on_its_way(&mut page, lab.clone());
