@@ -394,11 +394,11 @@ pub(crate) fn on_existing(
         .map(|(b, n)| PlacedPods::free(b, n))
         .collect();
     let left = count - placed_pods.iter().map(|one| one.count).sum::<usize>();
-    for forced in preempt::force(world, shape, need, left, fit_index, undo) {
+    for preempting in preempt::force(world, shape, need, left, fit_index, undo) {
         placed_pods.push(PlacedPods {
-            node: forced.node,
+            node: preempting.node,
             count: 1,
-            preempts: forced.victims(world, &turn.view),
+            preempts: preempting.victims(world, &turn.view),
         });
     }
     placed_pods
@@ -458,8 +458,12 @@ pub(crate) fn lay_with_undo(
         Newcomers::OneByOne,
     );
     let left = count - placed.iter().map(|(_, came)| came).sum::<usize>();
-    let forced = preempt::force(world, shape, need, left, fit_index, &mut undo);
-    placed.extend(forced.into_iter().map(|forced| (forced.node, 1)));
+    let preempting = preempt::force(world, shape, need, left, fit_index, &mut undo);
+    placed.extend(
+        preempting
+            .into_iter()
+            .map(|preempting| (preempting.node, 1)),
+    );
     placed
 }
 
@@ -486,7 +490,7 @@ fn put(
     world.prepare(id);
     let shape = world.shapes[id].shape;
     let one_by_one = newcomers == Newcomers::OneByOne;
-    let timid = one_by_one && !world.soft.is_empty() && !world.preempts(id);
+    let timid = one_by_one && !world.expendable_pods.is_empty() && !world.preempts(id);
     let mut placed: Vec<(NodeIndex, usize)> = Vec::new();
     let mut from = FitPlaceIndex(0);
     while left > 0 {

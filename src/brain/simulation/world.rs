@@ -21,7 +21,7 @@ use crate::constraints::fit::{self, NodeView, amounts};
 use crate::constraints::free_volumes::{AssumedBindings, FreeVolumes, VolumeBindings, VolumeNode};
 use crate::simulation::classes::NodeClasses;
 use crate::simulation::inter_pod::{InterPodConstraints, Preferences, Rules};
-use crate::simulation::preempt::Soft;
+use crate::simulation::preempt::ExpendablePods;
 
 /// What stands behind a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ pub(crate) struct SimCluster<'a> {
     pub(crate) by_name: BTreeMap<Arc<str>, NodeIndex>,
     pub(crate) inter_pod: InterPodConstraints<'a>,
     /// What expendable pods hold, by node: see [`preempt`](crate::simulation::preempt).
-    pub(crate) soft: BTreeMap<NodeIndex, Soft>,
+    pub(crate) expendable_pods: BTreeMap<NodeIndex, ExpendablePods>,
     /// Pods of a lower priority are expendable.
     expendable: i32,
     /// Volumes that claims could have, and those that were given to some.
@@ -152,7 +152,7 @@ impl<'a> SimCluster<'a> {
             nodes: SimNodes::default(),
             by_name: BTreeMap::new(),
             inter_pod: InterPodConstraints::new(namespaces, default_spread),
-            soft: BTreeMap::new(),
+            expendable_pods: BTreeMap::new(),
             expendable: policy.scale_up.expendable_priority,
             free_volumes,
             assumed: AssumedBindings::default(),
@@ -300,7 +300,7 @@ impl<'a> SimCluster<'a> {
     /// Puts pods on a place where none are yet, those of each shape at once.
     pub(crate) fn fill(&mut self, index: NodeIndex, residents: IndexVec<ResidentIndex, Resident>) {
         for pods in &residents {
-            self.soften(index, pods.shape, pods.count);
+            self.note_expendable(index, pods.shape, pods.count);
             self.hold(index, *pods);
         }
         self.nodes[index].residents = residents;
@@ -308,15 +308,15 @@ impl<'a> SimCluster<'a> {
 
     /// Puts `count` pods of a shape on a place.
     pub(crate) fn put(&mut self, index: NodeIndex, id: ShapeId, count: u64, deleting: bool) {
-        self.soften(index, id, count);
+        self.note_expendable(index, id, count);
         self.lay(index, id, count, deleting);
     }
 
     /// Expendable pods come to a place.
-    fn soften(&mut self, index: NodeIndex, id: ShapeId, count: u64) {
+    fn note_expendable(&mut self, index: NodeIndex, id: ShapeId, count: u64) {
         if self.expendable(id) {
-            let soft = self.soft.entry(index).or_default();
-            soft.add(id, &self.shapes[id].shape.requests, count);
+            let expendable_pods = self.expendable_pods.entry(index).or_default();
+            expendable_pods.add(id, &self.shapes[id].shape.requests, count);
         }
     }
 

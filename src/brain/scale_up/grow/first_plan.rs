@@ -30,7 +30,7 @@ pub(super) struct Visit {
     /// Where they found room, and how many.
     pub(super) placed_pods: Vec<(NodeIndex, usize)>,
     /// Where expendable pods give way for one of them each, after the others.
-    pub(super) forced: Vec<NodeIndex>,
+    pub(super) preempting: Vec<NodeIndex>,
     /// What undoes the visit, to be restored last first.
     pub(super) undo: Vec<(NodeIndex, Saved)>,
 }
@@ -183,7 +183,7 @@ impl FirstPlan<'_, '_, '_> {
             &mut Some(&mut undo),
         );
         if !found.is_empty() {
-            let (forced, placed_pods): (Vec<_>, Vec<_>) =
+            let (preempting, placed_pods): (Vec<_>, Vec<_>) =
                 found.iter().partition(|one| !one.preempts.is_empty());
             let count: usize = found.iter().map(|of| of.count).sum();
             let next = group.next;
@@ -191,7 +191,7 @@ impl FirstPlan<'_, '_, '_> {
                 group: lead,
                 pods: next..PendingPodIndex(next.0 + count),
                 placed_pods: placed_pods.iter().map(|of| (of.node, of.count)).collect(),
-                forced: forced.iter().map(|of| of.node).collect(),
+                preempting: preempting.iter().map(|of| of.node).collect(),
                 undo,
             });
         }

@@ -17,7 +17,7 @@ impl Visit {
     /// The nodes that the pods came to; one for each that others give way for.
     fn nodes(&self) -> impl Iterator<Item = NodeIndex> {
         let free = self.placed_pods.iter().map(|(node, _)| *node);
-        free.chain(self.forced.iter().copied())
+        free.chain(self.preempting.iter().copied())
     }
 }
 
@@ -112,7 +112,7 @@ pub(super) fn come_again<'a>(
             let new_pods = (group.shape, group.need.clone(), *count);
             world.nodes[*node].new_pods.push(new_pods);
         }
-        for node in &visit.forced {
+        for node in &visit.preempting {
             let world = &mut *planner.world;
             let mut index = FitIndex::over(&[*node], world);
             let need = group.need.as_deref();
