@@ -206,7 +206,7 @@ index_types! {
     ClassId;
 
     /// Index of what some kinds of pods ask of labels and taints, in `NodeClasses`.
-    ChoosyId;
+    RequirementsId;
 
     /// Index of a sort of pods that are to be shared among a few machines, in `LoadSearch::sorts`.
     PodSortIndex;

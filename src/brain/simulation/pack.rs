@@ -459,11 +459,7 @@ pub(crate) fn lay_with_undo(
     );
     let left = count - placed.iter().map(|(_, came)| came).sum::<usize>();
     let preempting = preempt::force(world, shape, need, left, fit_index, &mut undo);
-    placed.extend(
-        preempting
-            .into_iter()
-            .map(|preempting| (preempting.node, 1)),
-    );
+    placed.extend(preempting.into_iter().map(|one| (one.node, 1)));
     placed
 }
 

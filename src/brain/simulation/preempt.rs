@@ -109,12 +109,10 @@ impl SimCluster<'_> {
 
     /// Expendable pods of a place that are preempted for pods that this decision put there.
     pub(crate) fn preempted(&self, index: NodeIndex) -> bool {
-        self.expendable_pods
-            .get(&index)
-            .is_some_and(|expendable_pods| {
-                let mut shapes = expendable_pods.pods.keys();
-                shapes.any(|id| self.gone(expendable_pods, index, *id) > 0)
-            })
+        self.expendable_pods.get(&index).is_some_and(|on| {
+            let mut shapes = on.pods.keys();
+            shapes.any(|id| self.gone(on, index, *id) > 0)
+        })
     }
 
     /// Whether any was preempted anywhere.

@@ -2,7 +2,9 @@
 //! still free on it. Pods are put into it; nothing is ever read back from the snapshot.
 
 use crate::constraints::shape::{NamespacedShape, Resident};
-use crate::index::{ChoosyId, ClassId, IndexVec, NodeIndex, PlannedIndex, ResidentIndex, ShapeId};
+use crate::index::{
+    ClassId, IndexVec, NodeIndex, PlannedIndex, RequirementsId, ResidentIndex, ShapeId,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -107,7 +109,7 @@ pub(crate) struct SimCluster<'a> {
     pub(crate) assumed: AssumedBindings,
     classes: NodeClasses<'a>,
     /// What each shape asks of labels and taints.
-    requirements: IndexVec<ShapeId, ChoosyId>,
+    requirements: IndexVec<ShapeId, RequirementsId>,
     alike: Alike<'a>,
 }
 
@@ -218,7 +220,7 @@ impl<'a> SimCluster<'a> {
     }
 
     /// Whether two shapes ask the same of labels and taints.
-    pub(crate) fn requirements(&self, id: ShapeId) -> ChoosyId {
+    pub(crate) fn requirements(&self, id: ShapeId) -> RequirementsId {
         self.requirements[id]
     }
 

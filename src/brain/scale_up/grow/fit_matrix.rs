@@ -7,7 +7,9 @@ use std::sync::Arc;
 use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::free_volumes::AssumedBindings;
 use crate::constraints::shape::NamespacedShape;
-use crate::index::{CatalogOfferIndex, ChoiceIndex, ChoosyId, IndexVec, NewDaemonIndex, RowIndex};
+use crate::index::{
+    CatalogOfferIndex, ChoiceIndex, IndexVec, NewDaemonIndex, RequirementsId, RowIndex,
+};
 use crate::simulation::demand::Group;
 use crate::simulation::offer::{ChoiceList, Daemon, Offer};
 use crate::simulation::pack::RefusalsByChoice;
@@ -18,7 +20,7 @@ use model::scheduling::HostPort;
 
 /// What decides whether an empty node holds a pod; last, which DaemonSets it cannot be beside.
 type FitQuestion<'a> = (
-    ChoosyId,
+    RequirementsId,
     &'a Resources,
     &'a [HostPort],
     Option<Arc<VolumeNeed>>,
