@@ -15,9 +15,9 @@ use model::policy::ZONE_LABEL;
 use model::scheduling::{PodTerm, SpreadConstraint};
 
 /// What being spread evenly weighs: a pod more in the domain counts this by `maxSkew`.
-const EVEN: i64 = 100;
+const SPREAD_WEIGHT: i64 = 100;
 /// The penalty of a domain stops growing at this many pods.
-const MANY: i64 = 10_000;
+const MAX_COUNTED_PODS: i64 = 10_000;
 /// kube-scheduler spreads the pods of a controller that name no constraint with this skew over zones
 /// (`systemDefaultConstraints`). Over nodes it does so too, which nothing here depends on.
 const ZONE_SKEW: i32 = 5;
@@ -145,11 +145,11 @@ impl<'a> InterPodConstraints<'a> {
         });
         let apart = preferences.apart.iter().map(|(weight, counter)| {
             let pods = self.mates(*counter, at).unwrap_or(0);
-            weight * pods.clamp(0, MANY)
+            weight * pods.clamp(0, MAX_COUNTED_PODS)
         });
         let even = preferences.even.iter().map(|(skew, counter)| {
-            let pods = self.mates(*counter, at).unwrap_or(MANY);
-            EVEN * pods.clamp(0, MANY) / skew
+            let pods = self.mates(*counter, at).unwrap_or(MAX_COUNTED_PODS);
+            SPREAD_WEIGHT * pods.clamp(0, MAX_COUNTED_PODS) / skew
         });
         near.chain(apart).chain(even).fold(0, i64::saturating_add)
     }
