@@ -230,8 +230,8 @@ impl<'a> InterPodConstraints<'a> {
     /// same.
     pub(crate) fn indifferent(&self, index: NodeIndex, labels: &Labels) -> bool {
         let counters = self.spreading.iter().map(|id| &self.counters[*id]);
-        let mut choosy = counters.filter(|counter| counter.subject.scope.chosen.is_some());
-        choosy.all(|counter| counter.would_see(index, labels))
+        let mut chosen = counters.filter(|counter| counter.subject.scope.chosen.is_some());
+        chosen.all(|counter| counter.would_see(index, labels))
     }
 
     /// The domains of a place, by key.
@@ -474,10 +474,10 @@ impl<'a> InterPodConstraints<'a> {
             }
         };
         let counts_itself = who.takes_in(&self.around(), pod);
-        let choosy = !shape.node_selector.is_empty() || shape.node_affinity.is_some();
+        let selects_nodes = !shape.node_selector.is_empty() || shape.node_affinity.is_some();
         let scope = SpreadScope {
             keys: keys.to_vec(),
-            chosen: (choosy && constraint.honor_affinity)
+            chosen: (selects_nodes && constraint.honor_affinity)
                 .then_some((&shape.node_selector, shape.node_affinity.as_deref())),
             tolerating: constraint.honor_taints.then_some(&shape.tolerations[..]),
         };

@@ -39,7 +39,7 @@ pub(super) fn lay_out_plans<'p>(problem: &'p Problem, see: &mut dyn FnMut(&Draft
     let menus = menus(problem);
     let priorities = priorities(problem);
     for deal in [DealMode::Packed, DealMode::Even, DealMode::Apart] {
-        let (units, choosy) = units::of(problem, deal);
+        let (units, has_followers) = units::of(problem, deal);
         let units: IndexVec<UnitIndex, Unit> = units.into();
         for size in [PodSize::Sum, PodSize::Most] {
             for narrow in [true, false] {
@@ -62,7 +62,7 @@ pub(super) fn lay_out_plans<'p>(problem: &'p Problem, see: &mut dyn FnMut(&Draft
                 }
             }
         }
-        if !choosy {
+        if !has_followers {
             return;
         }
     }

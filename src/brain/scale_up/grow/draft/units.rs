@@ -30,14 +30,14 @@ struct Bonds {
     /// By lot: a lot that it is placed with.
     with: IndexVec<LotIndex, LotIndex>,
     /// Followers with those of whom one must be there.
-    choosy: Vec<(LotIndex, Vec<LotIndex>)>,
+    followers: Vec<(LotIndex, Vec<LotIndex>)>,
 }
 
 impl Bonds {
     fn of(problem: &Problem) -> Bonds {
         let mut bonds = Bonds {
             with: problem.lots.indexes().collect(),
-            choosy: Vec::new(),
+            followers: Vec::new(),
         };
         for (lot, of) in problem.lots.indexed() {
             let local = |counter: &&TallyIndex| {
@@ -64,7 +64,7 @@ impl Bonds {
                     bonds.join(lot, target);
                 }
             } else if pods > 1 {
-                bonds.choosy.push((lot, targets));
+                bonds.followers.push((lot, targets));
             }
         }
         bonds
@@ -127,7 +127,7 @@ pub(super) fn waiting(
 ) -> (Vec<Unit>, bool) {
     let bonds = Bonds::of(problem);
     let mut units = Vec::new();
-    let choosy = !bonds.choosy.is_empty();
+    let has_followers = !bonds.followers.is_empty();
     if deal != DealMode::Apart {
         dealt(problem, &bonds, deal, &mut left, &mut units);
     }
@@ -150,7 +150,7 @@ pub(super) fn waiting(
             together(problem, &members, &left, &mut units);
         }
     }
-    (units, choosy)
+    (units, has_followers)
 }
 
 fn single(lot: LotIndex, times: usize) -> Unit {
@@ -222,7 +222,7 @@ fn dealt(
             .count()
             == 1
     };
-    for (follower, targets) in &bonds.choosy {
+    for (follower, targets) in &bonds.followers {
         let usable = |lot: &&LotIndex| alone(**lot) && problem.lots[**lot].asks.wanted.is_empty();
         for target in targets.iter().filter(usable) {
             for _ in 0..std::mem::take(&mut left[*target]) {
