@@ -106,8 +106,8 @@ fn victims(
     shape: ShapeId,
     need: Option<&VolumeNeed>,
 ) -> BTreeMap<NodeIndex, BTreeMap<PodKey, i32>> {
-    let soft: Vec<NodeIndex> = world.soft.keys().copied().collect();
-    let asked = soft.into_iter().filter_map(|index| {
+    let expendable: Vec<NodeIndex> = world.expendable_pods.keys().copied().collect();
+    let asked = expendable.into_iter().filter_map(|index| {
         let victims = preempt::ask(world, &turn.view, shape, need, index)?;
         Some((index, victims))
     });
