@@ -128,20 +128,20 @@ index_types! {
     /// Index of a group of pods in the demand: of all that need a place.
     DemandIndex;
 
-    /// Index of a lot of a second plan, in `Problem::lots`, and of the loose group whose pods it is.
+    /// Index of a lot of a second plan, in `Problem::lots`, and of the replanned group whose pods it is.
     LotIndex;
 
-    /// Index of a model in `Problem::models`: of what a machine of a second plan can become.
-    ModelIndex;
+    /// Index of a launch option in `Problem::options`: of what a machine of a second plan can become.
+    LaunchOptionIndex;
 
-    /// Index of a site in `Model::sites`: of a host on which the model is offered.
+    /// Index of a site in `LaunchOption::sites`: of a host on which the option is offered.
     SiteIndex;
 
     /// Index of a choice in `Filler::choices`: of a choice that whole machines are filled for.
     FillChoiceIndex;
 
-    /// Index of a class of models in `Problem::classes`.
-    ModelClassIndex;
+    /// Index of a class of launch options in `Problem::classes`.
+    LaunchOptionClassIndex;
 
     /// Index of a place that stays as it is in `Problem::fixed`, and of what comes to it in `Draft::fixed`.
     FixedIndex;
@@ -170,7 +170,7 @@ index_types! {
     /// Index of a load among those that are laid together: of pods of a node that goes, which are alike.
     LoadIndex;
 
-    /// Index of a counter in `Company`.
+    /// Index of a counter in `InterPodConstraints`.
     CounterId;
 
     /// Index of what a counter has counted, in `CounterRules::counters`.
@@ -213,7 +213,7 @@ index_types! {
     ClassId;
 
     /// Index of what some kinds of pods ask of labels and taints, in `NodeClasses`.
-    ChoosyId;
+    RequirementsId;
 
     /// Index of a sort of pods that are to be shared among a few machines, in `LoadSearch::sorts`.
     PodSortIndex;

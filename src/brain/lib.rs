@@ -32,7 +32,7 @@ use model::snapshot::Snapshot;
 use model::time::Time;
 use model::words;
 
-use decision::turn::{DecisionBuilder, STEPS};
+use decision::turn::{DECISION_STEPS, DecisionBuilder};
 use lifecycle::{backoff, find_holds, in_place, life, migrated, power, reregistered, sweep};
 use report::{chosen_hosts, growth, hosts, lost_cpus, networks, pools};
 use scale_down::{evacuate, shrink};
@@ -44,12 +44,12 @@ use simulation::{capacity, demand, offer, pack, places};
 /// The same input yields the same output, to the byte. Once the plan is reflected in the view, the
 /// next plan is empty.
 pub fn decide(snapshot: &Snapshot, policy: &Policy, memory: &Memory, now: Time) -> Decision {
-    decide_within(STEPS, snapshot, policy, memory, now).0
+    decide_within(DECISION_STEPS, snapshot, policy, memory, now).0
 }
 
 /// [`decide`] on a view that is within the budget of work already: one that [`budget::within`] gave.
 pub fn decide_lean(lean: &Snapshot, policy: &Policy, memory: &Memory, now: Time) -> Decision {
-    decide_on(STEPS, lean, policy, memory, now).0
+    decide_on(DECISION_STEPS, lean, policy, memory, now).0
 }
 
 /// [`decide`] within another budget of work; says how many steps were made too.
@@ -100,5 +100,5 @@ fn decide_on(
     chosen_hosts::report(&mut turn, &choices);
     lost_cpus::report(&mut turn);
     networks::report(&mut turn);
-    (turn.finish(), world.company.steps())
+    (turn.finish(), world.inter_pod.steps())
 }

@@ -3,7 +3,7 @@
 //!
 //! Whoever may create pods decides what it costs to decide on them: affinity terms are compared with every
 //! kind of pod and asked of every node. What pods would cost is reckoned from the view before anything is
-//! decided. Where all of it is within [`STEPS`], as in every cluster of people who mean well, nothing
+//! decided. Where all of it is within [`DECISION_STEPS`], as in every cluster of people who mean well, nothing
 //! happens. Else each namespace is charged for its own, the cheapest kinds of pods first, and those with
 //! which their namespace has used up most are left out of the view, until the rest is within the budget.
 //! So nobody's pods can cost another's their turn.
@@ -16,7 +16,7 @@
 mod tests;
 mod weight;
 
-use crate::decision::turn::STEPS;
+use crate::decision::turn::DECISION_STEPS;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
@@ -33,20 +33,20 @@ use crate::constraints::alike::Alike;
 use crate::constraints::shape::NamespacedShape;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{IndexVec, ShapeId};
-use crate::simulation::company::takes_in;
+use crate::simulation::inter_pod::takes_in;
 use weight::Weight;
 
 /// Namespaces that are named in the warning.
 const NAMED: usize = 5;
 /// Parts of constraints that are looked at at all, over all kinds of pods.
-const PARTS: u64 = 4_000_000;
+const MAX_ALL_PARTS: u64 = 4_000_000;
 /// A kind of pod counts as so many parts itself: others' terms are compared with it.
-const KIND: u64 = 40;
+const KIND_PARTS: u64 = 40;
 /// Whoever asks for a resource of a name of its own makes every other kind of pod have that resource too, in
 /// the reckoning of what no plan can do without: so often each.
-const NAMES: u64 = 40;
+const NAME_PARTS: u64 = 40;
 /// Looks of a pod at a place, its constraints apart, that make one step together: most places are passed over in stretches.
-const PLAIN: u64 = 16;
+const LOOKS_PER_STEP: u64 = 16;
 
 /// A kind of pods, and what is to be known to say what it costs.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ struct WorldSize {
 /// The view that a decision is made on: the one that was given, but for pods that are beyond the budget.
 /// Asked again of the outcome, it changes nothing.
 pub fn within<'s>(snapshot: &'s Snapshot, policy: &Policy) -> Cow<'s, Snapshot> {
-    within_steps(snapshot, policy, STEPS)
+    within_steps(snapshot, policy, DECISION_STEPS)
 }
 
 /// [`within`] another number of steps.
@@ -136,12 +136,15 @@ fn small(snapshot: &Snapshot, kinds: &[PodKind<'_>], places: u64, steps: u64) ->
     let asking = all.probes().saturating_mul(places);
     let ports = all.ports.saturating_mul(kinds);
     let volumes = most.volumes.saturating_mul(waiting).saturating_mul(places);
-    let names = all.extended.saturating_mul(kinds).saturating_mul(NAMES);
+    let names = all
+        .extended
+        .saturating_mul(kinds)
+        .saturating_mul(NAME_PARTS);
     let reaching = all
         .anti_affinity
         .saturating_mul(kinds)
         .saturating_mul(places);
-    let plain = waiting.saturating_mul(places / PLAIN + 1);
+    let plain = waiting.saturating_mul(places / LOOKS_PER_STEP + 1);
     let selectors = snapshot.cluster.budgets.values();
     let asked = selectors.map(|budget| weight::asking(budget.selector.as_ref()));
     let budgets = asked
@@ -150,8 +153,8 @@ fn small(snapshot: &Snapshot, kinds: &[PodKind<'_>], places: u64, steps: u64) ->
     let sum = [asking, ports, volumes, names, reaching, plain, budgets]
         .into_iter()
         .fold(matching, u64::saturating_add);
-    let parts = all.parts.saturating_add(kinds.saturating_mul(KIND));
-    sum <= steps && most.parts <= MAX_PARTS && parts <= PARTS
+    let parts = all.parts.saturating_add(kinds.saturating_mul(KIND_PARTS));
+    sum <= steps && most.parts <= MAX_PARTS && parts <= MAX_ALL_PARTS
 }
 
 /// The kinds of pods there are.
@@ -247,9 +250,9 @@ impl WorldSize {
         compared
             .saturating_add(ports)
             .saturating_add(spread)
-            .saturating_add(names.saturating_mul(NAMES))
+            .saturating_add(names.saturating_mul(NAME_PARTS))
             .saturating_add(asked.saturating_mul(self.places))
-            .saturating_add(self.places / PLAIN + 1)
+            .saturating_add(self.places / LOOKS_PER_STEP + 1)
     }
 }
 
@@ -282,14 +285,14 @@ fn chosen<'a>(
     // What is not even looked at: by the number of its parts.
     let parts_of = |kind: &PodKind<'a>| match kind.of.shape.left_out {
         Some(_) => 0,
-        None => kind.weight.parts.saturating_add(KIND),
+        None => kind.weight.parts.saturating_add(KIND_PARTS),
     };
     let sizes: IndexVec<ShapeId, u64> = kinds.iter().map(parts_of).collect();
     let mut looked_at = kinds.with_each(false);
     let mut sum: u64 = 0;
     for index in fairly(kinds, &sizes) {
         let (own, parts) = (sizes[index], kinds[index].weight.parts);
-        if parts <= MAX_PARTS && sum.saturating_add(own) <= PARTS {
+        if parts <= MAX_PARTS && sum.saturating_add(own) <= MAX_ALL_PARTS {
             sum += own;
             looked_at[index] = true;
         } else {

@@ -89,7 +89,7 @@ fn the_example_of_budget() {
         evil.weight.matched,
         evil.weight.terms
     ));
-    assert!(!small(snapshot, &kinds, places, STEPS));
+    assert!(!small(snapshot, &kinds, places, DECISION_STEPS));
     let all: u64 = kinds.iter().map(|kind| kind.weight.anti_affinity).sum();
     let number = count(kinds.len());
     page.says(&format!(
@@ -97,13 +97,16 @@ fn the_example_of_budget() {
         grouped(all),
         grouped(all * number * places)
     ));
-    let parts: u64 = kinds.iter().map(|kind| kind.weight.parts + KIND).sum();
+    let parts: u64 = kinds
+        .iter()
+        .map(|kind| kind.weight.parts + KIND_PARTS)
+        .sum();
     page.says(&format!(
-        "{pods} × ({} + {KIND}) + {} = {} of {}. All kinds are in.",
+        "{pods} × ({} + {KIND_PARTS}) + {} = {} of {}. All kinds are in.",
         evil.weight.parts,
-        shop.weight.parts + KIND,
+        shop.weight.parts + KIND_PARTS,
         grouped(parts),
-        grouped(PARTS)
+        grouped(MAX_ALL_PARTS)
     ));
     let size = WorldSize::of(kinds.iter(), places);
     cheaply(&mut page, &size, (evil, shop), (pods, terms));
@@ -133,11 +136,11 @@ fn cheaply(
          {terms} × {compared} for its terms: {}.",
         grouped(own),
         size.places,
-        size.places / PLAIN + 1,
+        size.places / LOOKS_PER_STEP + 1,
         grouped(one)
     ));
     let sum = u64::try_from(pods).expect("some") * one + size.own(shop);
-    assert!(sum <= STEPS);
+    assert!(sum <= DECISION_STEPS);
     page.says(&format!("All together are {} steps: within", grouped(sum)));
 }
 
@@ -168,7 +171,7 @@ fn dearly(page: &mut Example, size: &WorldSize, kinds: &[PodKind<'_>], snapshot:
     ));
     let first = size.own(shop);
     page.says(&format!("the pod of shop with {first} steps, then"));
-    let stay = (STEPS - first) / one;
+    let stay = (DECISION_STEPS - first) / one;
     page.says(&format!(
         "With {stay} of these it is {} steps; one more would make it {}.",
         grouped(first + stay * one),
@@ -183,7 +186,7 @@ fn left_out(
     (kinds, places): (&IndexVec<ShapeId, PodKind<'_>>, u64),
 ) {
     let (snapshot, policy) = (&lab.snapshot, &lab.policy);
-    let left_out = chosen(kinds, places, snapshot, STEPS);
+    let left_out = chosen(kinds, places, snapshot, DECISION_STEPS);
     let evil = |index: &ShapeId| kinds[*index].of.namespace == "evil";
     assert!(left_out.keys().all(evil), "{left_out:?}");
     page.says(&format!(

@@ -6,7 +6,7 @@ use super::count;
 
 /// Parts of what a pod asks of a node's labels and taints that cost nothing: every pod has tolerations, and nodes that are
 /// alike are asked once.
-const USUAL: u64 = 16;
+const UNCOUNTED_PARTS: u64 = 16;
 
 /// What there is to the constraints of one kind of pod, or of several together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Weight {
             terms: count(shape.terms().count() + shape.spread.len()),
             anti_affinity: count(shape.pod_anti_affinity.len()),
             spread,
-            node: shape.node_parts().saturating_sub(USUAL),
+            node: shape.node_parts().saturating_sub(UNCOUNTED_PARTS),
             ports,
             clashes: ports.saturating_mul(ports),
             volumes: count(claims.count()),

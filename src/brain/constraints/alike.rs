@@ -30,8 +30,8 @@ pub(crate) struct Alike<'a> {
     kinds: BTreeMap<Features<'a>, ShapeId>,
     /// Equal shapes are mostly one allocation, and so are equal traits, and comparing addresses is cheap.
     /// Only ever looked up, never walked: addresses decide nothing.
-    seen_traits: Recent<TraitsId, TRAITS>,
-    seen_shapes: Recent<(&'a str, ShapeId), SHAPES>,
+    seen_traits: Recent<TraitsId, TRAITS_SLOT_BITS>,
+    seen_shapes: Recent<(&'a str, ShapeId), SHAPE_SLOT_BITS>,
 }
 
 /// What makes a kind of pod.
@@ -122,7 +122,7 @@ struct NamedKeys {
 impl NamedKeys {
     fn of<'o>(snapshot: &Snapshot, others: impl Iterator<Item = NamespacedShape<'o>>) -> NamedKeys {
         let mut named = NamedKeys::default();
-        let mut seen: Recent<Arc<str>, TRAITS> = Recent::default();
+        let mut seen: Recent<Arc<str>, TRAITS_SLOT_BITS> = Recent::default();
         for (rows, _) in snapshot.cluster.pods.rows() {
             for kind in rows.kinds() {
                 let address = Arc::as_ptr(&kind.shape.traits).addr();
@@ -219,10 +219,10 @@ struct Recent<T, const BITS: u32> {
 
 /// Bits of a slot's number in the table of shapes that were asked of last: 2^14 slots, for there may be as many shapes as
 /// pods.
-const SHAPES: u32 = 14;
+const SHAPE_SLOT_BITS: u32 = 14;
 /// Bits of a slot's number in the table of traits that were asked of last: 2^12 slots, for there are about as many traits
 /// as workloads.
-const TRAITS: u32 = 12;
+const TRAITS_SLOT_BITS: u32 = 12;
 
 impl<T, const BITS: u32> Default for Recent<T, BITS> {
     fn default() -> Recent<T, BITS> {

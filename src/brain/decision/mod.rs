@@ -3,11 +3,11 @@
 //! `README.md` beside this file tells more.
 
 pub(crate) mod addresses;
-pub(crate) mod asker;
 pub(crate) mod cpu_book;
 pub(crate) mod cpus;
 pub(crate) mod holds;
 mod last_hosts;
 pub(crate) mod names;
+pub(crate) mod pod_to_place;
 pub(crate) mod turn;
 pub(crate) mod unread;

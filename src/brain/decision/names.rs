@@ -13,18 +13,20 @@ const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// Letters of a bootstrap token's public part.
 const TOKEN_LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 /// Letters at the end of a name.
-const TAIL: usize = 5;
+const TAIL_LETTERS: usize = 5;
 /// Length of a token id.
-const TOKEN: usize = 6;
+const TOKEN_ID_LETTERS: usize = 6;
 /// Longest DNS label.
-const LABEL: usize = 63;
+const MAX_LABEL_LETTERS: usize = 63;
 /// A name that is taken is tried anew so many times. With 27^5 endings a pool of a thousand machines
 /// needs a second try once in ten thousand names.
 pub(crate) const TRIES: u32 = 64;
 
 /// The part of a machine's name that stands for its pool.
 fn head(pool: &str) -> String {
-    pool.chars().take(LABEL - TAIL - 1).collect()
+    pool.chars()
+        .take(MAX_LABEL_LETTERS - TAIL_LETTERS - 1)
+        .collect()
 }
 
 /// Whether a name is such as machines of a pool have.
@@ -32,7 +34,7 @@ pub(crate) fn is_of_pool(name: &str, pool: &str) -> bool {
     let tail = name.strip_prefix(&head(pool));
     let tail = tail.and_then(|tail| tail.strip_prefix('-'));
     tail.is_some_and(|tail| {
-        tail.len() == TAIL && tail.bytes().all(|letter| LETTERS.contains(&letter))
+        tail.len() == TAIL_LETTERS && tail.bytes().all(|letter| LETTERS.contains(&letter))
     })
 }
 
@@ -73,8 +75,12 @@ impl Taken {
                 turn.memory.serial, turn.view.now.0
             );
             let hash = Sha256::digest(seed.as_bytes());
-            let name: Arc<str> = format!("{head}-{}", letters(&hash[..TAIL * 2], LETTERS)).into();
-            let token = letters(&hash[TAIL * 2..TAIL * 2 + TOKEN * 2], TOKEN_LETTERS);
+            let name: Arc<str> =
+                format!("{head}-{}", letters(&hash[..TAIL_LETTERS * 2], LETTERS)).into();
+            let token = letters(
+                &hash[TAIL_LETTERS * 2..TAIL_LETTERS * 2 + TOKEN_ID_LETTERS * 2],
+                TOKEN_LETTERS,
+            );
             if !self.tokens.contains(&token) && self.names.insert(name.clone()) {
                 self.tokens.insert(token.clone());
                 return Some((name, token));

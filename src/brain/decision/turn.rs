@@ -16,15 +16,15 @@ use model::time::{Span, Time};
 
 use crate::constraints::claims::Promises;
 use crate::constraints::shape::NamespacedShape;
-use crate::decision::asker::Asker;
 use crate::decision::holds::Holds;
+use crate::decision::pod_to_place::PodToPlace;
 use crate::index::{IndexVec, LineIndex};
 use crate::observed::provisioning;
 use crate::observed::view::{MachineView, SnapshotView};
 
 /// Steps of one decision, for all pods together: reading one part of a selector, or asking one rule of one
 /// place. A step is some nanoseconds, and a decision makes each of them a few times.
-pub(crate) const STEPS: u64 = 100_000_000;
+pub(crate) const DECISION_STEPS: u64 = 100_000_000;
 
 /// A decision in the making.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl<'a> DecisionBuilder<'a> {
             promises: Promises::default(),
             lines: IndexVec::default(),
             wake: None,
-            steps: STEPS,
+            steps: DECISION_STEPS,
             beside: None,
             fewer_domains_before: BTreeSet::new(),
             outdated: BTreeSet::new(),
@@ -109,15 +109,15 @@ impl<'a> DecisionBuilder<'a> {
     }
 
     /// Writes the verdict of a pod that needs a place; one that is bound gets none.
-    pub(crate) fn say(&mut self, asker: Asker<'a>, verdict: &PodVerdict) {
-        if let Some(line) = asker.line {
+    pub(crate) fn say(&mut self, to_place: PodToPlace<'a>, verdict: &PodVerdict) {
+        if let Some(line) = to_place.line {
             self.answer(line, verdict.clone());
         }
     }
 
     /// The verdict that a pod which needs a place has so far.
-    pub(crate) fn verdict(&self, asker: Asker<'a>) -> Option<&PodVerdict> {
-        self.lines[asker.line?].1.as_ref()
+    pub(crate) fn verdict(&self, to_place: PodToPlace<'a>) -> Option<&PodVerdict> {
+        self.lines[to_place.line?].1.as_ref()
     }
 
     /// Tells a person.

@@ -12,7 +12,7 @@ use model::snapshot::Snapshot;
 use model::time::{Span, Time};
 
 /// Time is added up in parts of this length at least, lest the memory is written with every turn.
-const PART: Span = Span::seconds(10);
+const MIN_PART: Span = Span::seconds(10);
 
 /// Adds up the time until `now` for every machine on its way up, and forgets the others.
 pub(crate) fn count(memory: &mut Memory, snapshot: &Snapshot, now: Time) {
@@ -40,10 +40,10 @@ fn go_on(snapshot: &Snapshot, machine: &Machine, before: &Provisioning, now: Tim
     if snapshot.awake.is_some_and(|awake| awake > before.as_of) {
         // Somebody led until shortly after that. A part is added for it, so that a crash loop does not
         // bring a machine on its way for ever.
-        counted.worked = sum(counted.worked, PART);
+        counted.worked = sum(counted.worked, MIN_PART);
         counted.as_of = snapshot.awake.unwrap_or(now).min(now);
     }
-    if now.since(counted.as_of) < PART {
+    if now.since(counted.as_of) < MIN_PART {
         return counted;
     }
     if may_go_on(snapshot, machine) {

@@ -15,7 +15,7 @@ use crate::constraints::fit::{self, NodeView};
 use crate::decision::turn::DecisionBuilder;
 use crate::observed::reach;
 use crate::scale_down::consolidate;
-use crate::scale_down::drain_rules::{self, Bar, Budgets, DrainOutcome};
+use crate::scale_down::drain_rules::{self, Budgets, DrainOutcome, DrainRules};
 use crate::scale_down::shrink;
 use crate::scale_down::utilization::{self, UtilizationRules};
 use crate::simulation::capacity;
@@ -52,7 +52,7 @@ pub fn drain(
             shrink::settings(&turn, machine)
         });
     let machine = turn.view.machine_of_node(node);
-    let bar = Bar {
+    let rules = DrainRules {
         settings,
         expendable: policy.scale_up.expendable_priority,
         budgets: &budgets,
@@ -66,7 +66,7 @@ pub fn drain(
             drain.evict.push(key.clone());
             continue;
         }
-        match drain_rules::decide_outcome(key, pod, bar) {
+        match drain_rules::decide_outcome(key, pod, rules) {
             DrainOutcome::Stays if drain_rules::daemon(pod) => drain.daemons.push(key.clone()),
             DrainOutcome::Stays => drain.ignored.push(key.clone()),
             DrainOutcome::Goes if pod.deletion.is_some() => drain.ignored.push(key.clone()),

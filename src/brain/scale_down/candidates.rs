@@ -19,10 +19,10 @@ use crate::index::{NodeIndex, ShapeId};
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::consolidate::intents;
 use crate::scale_down::consolidate::{self, cost};
-use crate::scale_down::drain_rules::{self, Bar, Budgets, DrainOutcome};
+use crate::scale_down::drain_rules::{self, Budgets, DrainOutcome, DrainRules};
 use crate::scale_down::evacuate::Evacuees;
 use crate::scale_down::mode::Mode;
-use crate::scale_down::shrink::{Keep, ready, settings};
+use crate::scale_down::shrink::{KeepReason, ready, settings};
 use crate::scale_down::surplus;
 use crate::scale_down::utilization::{self, Utilization, UtilizationRules};
 use crate::simulation::places;
@@ -65,13 +65,13 @@ pub(crate) struct PodsToMove<'a> {
     /// Pods that run there.
     pub(crate) pods: Vec<Keyed<'a>>,
     /// Pending pods that this decision has put there.
-    pub(crate) guests: usize,
+    pub(crate) new_pods: usize,
 }
 
 impl PodsToMove<'_> {
     /// With how many pods they are.
     pub(crate) fn counted(&self) -> (&Self, usize) {
-        (self, self.pods.len() + self.guests)
+        (self, self.pods.len() + self.new_pods)
     }
 }
 
@@ -83,7 +83,7 @@ impl RemovalCandidate<'_> {
 }
 
 /// Nodes that stay, and why.
-type Staying = Vec<(Arc<str>, Keep)>;
+type Staying = Vec<(Arc<str>, KeepReason)>;
 /// How many nodes and machines each pool has.
 type NodesPerPool<'a> = BTreeMap<&'a str, u32>;
 
@@ -210,7 +210,7 @@ fn judge<'a>(
     machine: &MachineView<'a>,
     (index, name): (NodeIndex, &'a Arc<str>),
     node: &'a Node,
-) -> Result<RemovalCandidate<'a>, Keep> {
+) -> Result<RemovalCandidate<'a>, KeepReason> {
     let (utilization, mode) =
         find_eligible_mode(turn, nodes_per_pool, machine, (index, name), node)?;
     let candidate = build_candidate(
@@ -225,7 +225,7 @@ fn judge<'a>(
         && matches!(candidate.mode, Mode::Consolidate)
         && consolidate::of(machine).is_some_and(|how| how.policy == ConsolidationPolicy::WhenEmpty)
     {
-        return Err(Keep::because(Kept::NotEmpty));
+        return Err(KeepReason::because(Kept::NotEmpty));
     }
     Ok(candidate)
 }
@@ -237,7 +237,7 @@ pub(crate) fn judge_evacuee<'a>(
     budgets: &Budgets<'a>,
     (index, name): (NodeIndex, &'a Arc<str>),
     node: &'a Node,
-) -> Option<Result<RemovalCandidate<'a>, Keep>> {
+) -> Option<Result<RemovalCandidate<'a>, KeepReason>> {
     let machine = turn.view.machine_at(index)?;
     let mode = Mode::Evacuated {
         host: machine.seen.host.clone(),
@@ -254,7 +254,7 @@ pub(crate) fn judge_outdated<'a>(
     budgets: &Budgets<'a>,
     index: NodeIndex,
     outdated: Outdated,
-) -> Option<Result<RemovalCandidate<'a>, Keep>> {
+) -> Option<Result<RemovalCandidate<'a>, KeepReason>> {
     let (name, node) = turn.view.machine_at(index)?.node?;
     let mode = Mode::Outdated {
         outdated,
@@ -271,7 +271,7 @@ fn judge_given_up<'a>(
     budgets: &Budgets<'a>,
     (index, name, node): (NodeIndex, &'a Arc<str>, &'a Node),
     mode: Mode,
-) -> Option<Result<RemovalCandidate<'a>, Keep>> {
+) -> Option<Result<RemovalCandidate<'a>, KeepReason>> {
     let machine = turn.view.machine_at(index)?;
     let there = machine.phase == MachinePhase::Up || machine.resumable();
     if !there || !ready(node) || machine.pool.is_none() {
@@ -300,16 +300,16 @@ fn build_candidate<'a>(
     machine: &MachineView<'a>,
     (index, name, node): (NodeIndex, &'a Arc<str>, &'a Node),
     (utilization, mode): (Utilization, Mode),
-) -> Result<RemovalCandidate<'a>, Keep> {
+) -> Result<RemovalCandidate<'a>, KeepReason> {
     let now = turn.now();
-    let bar = Bar {
+    let rules = DrainRules {
         settings: settings(turn, machine),
         expendable: turn.view.policy.scale_up.expendable_priority,
         budgets,
         strict: consolidate::of(machine).is_some(),
         now,
     };
-    let loads = list_pods_to_move(turn, world, index, bar)?;
+    let loads = list_pods_to_move(turn, world, index, rules)?;
     let on_node = turn.view.pods_at(index).iter();
     let pods: Vec<Keyed<'a>> = on_node
         .filter(|(_, pod)| drain_rules::concerned(pod, now))
@@ -335,14 +335,14 @@ fn list_pods_to_move<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
     index: NodeIndex,
-    bar: Bar<'_, '_>,
-) -> Result<Vec<PodsToMove<'a>>, Keep> {
+    rules: DrainRules<'_, '_>,
+) -> Result<Vec<PodsToMove<'a>>, KeepReason> {
     let mut moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>> = BTreeMap::new();
     for (key, pod) in turn.view.pods_at(index) {
-        match drain_rules::decide_outcome(key, pod, bar) {
+        match drain_rules::decide_outcome(key, pod, rules) {
             DrainOutcome::Stays | DrainOutcome::Goes => {}
             DrainOutcome::Blocks(block) => {
-                let mut keep = Keep::because(Kept::BlockedByPod {
+                let mut keep = KeepReason::because(Kept::BlockedByPod {
                     pod: (*key).clone(),
                     blocked: Box::new(block.why),
                 })
@@ -361,16 +361,16 @@ fn list_pods_to_move<'a>(
         shape,
         need: need.map(Arc::new),
         pods,
-        guests: 0,
+        new_pods: 0,
     });
-    let guests = world.nodes[index].guests.iter();
-    let guests = guests.map(|(shape, need, guests)| PodsToMove {
+    let new_pods = world.nodes[index].new_pods.iter();
+    let new_pods = new_pods.map(|(shape, need, new_pods)| PodsToMove {
         shape: *shape,
         need: need.clone(),
         pods: Vec::new(),
-        guests: *guests,
+        new_pods: *new_pods,
     });
-    let mut loads: Vec<PodsToMove<'a>> = moving.chain(guests).collect();
+    let mut loads: Vec<PodsToMove<'a>> = moving.chain(new_pods).collect();
     sort_hardest_first(world, &mut loads);
     Ok(loads)
 }
@@ -396,8 +396,8 @@ fn find_eligible_mode(
     machine: &MachineView<'_>,
     (index, name): (NodeIndex, &Arc<str>),
     node: &Node,
-) -> Result<(Utilization, Mode), Keep> {
-    let other = |why: Kept| Err(Keep::because(why));
+) -> Result<(Utilization, Mode), KeepReason> {
+    let other = |why: Kept| Err(KeepReason::because(why));
     let Some(pool) = machine.pool else {
         return other(Kept::PoolNotConfigured {
             pool: machine.pool_name().into(),
@@ -442,16 +442,16 @@ fn find_eligible_mode(
 }
 
 /// The annotations that keep a node.
-fn check_annotations(turn: &DecisionBuilder<'_>, node: &Node) -> Result<(), Keep> {
+fn check_annotations(turn: &DecisionBuilder<'_>, node: &Node) -> Result<(), KeepReason> {
     let value = |key: &str| node.annotations.get(key).map(|value| &**value);
     if disables_scale_down(node) {
         let annotation = SCALE_DOWN_DISABLED.into();
-        return Err(Keep::because(Kept::DisabledAnnotation { annotation }));
+        return Err(KeepReason::because(Kept::DisabledAnnotation { annotation }));
     }
     let guard = value(DO_NOT_DISRUPT);
     if let Some(Guard { until }) = Guard::of(guard, node.created, turn.now()) {
         let annotation = DO_NOT_DISRUPT.into();
-        let mut keep = Keep::because(Kept::DoNotDisrupt { annotation });
+        let mut keep = KeepReason::because(Kept::DoNotDisrupt { annotation });
         keep.until = until;
         return Err(keep);
     }
@@ -463,7 +463,7 @@ fn check_annotations(turn: &DecisionBuilder<'_>, node: &Node) -> Result<(), Keep
         .map(|seconds| Time(seconds.saturating_mul(1000)) + TAINT_HOLDS)
         .filter(|until| *until > turn.now());
     match foreign {
-        Some(until) => Err(Keep::because(Kept::RemovedByOthers {
+        Some(until) => Err(KeepReason::because(Kept::RemovedByOthers {
             taint: TO_BE_DELETED.into(),
         })
         .until(until)),
@@ -478,7 +478,7 @@ fn find_mode(
     machine: &MachineView<'_>,
     (index, name): (NodeIndex, &Arc<str>),
     node: &Node,
-) -> Result<(Utilization, Mode), Keep> {
+) -> Result<(Utilization, Mode), KeepReason> {
     let utilization = measure_utilization(turn, machine, index, node)?;
     let usual = find_usual_mode(turn, machine, node, utilization);
     let pool = machine.pool_name();
@@ -511,11 +511,11 @@ fn find_usual_mode(
     machine: &MachineView<'_>,
     node: &Node,
     utilization: Utilization,
-) -> Result<Mode, Keep> {
+) -> Result<Mode, KeepReason> {
     match consolidate::of(machine).filter(|_| ready(node)) {
         None => check_underused(turn, machine, node, utilization).map(|()| Mode::Unneeded),
         Some(how) if how.policy == ConsolidationPolicy::Never => {
-            Err(Keep::because(Kept::NeverConsolidated))
+            Err(KeepReason::because(Kept::NeverConsolidated))
         }
         Some(_) => Ok(Mode::Consolidate),
     }
@@ -526,14 +526,14 @@ fn measure_utilization(
     machine: &MachineView<'_>,
     index: NodeIndex,
     node: &Node,
-) -> Result<Utilization, Keep> {
+) -> Result<Utilization, KeepReason> {
     let counting = UtilizationRules {
         settings: settings(turn, machine),
         expendable: turn.view.policy.scale_up.expendable_priority,
         now: turn.now(),
     };
     utilization::of(node, (&turn.view, index), machine.instance_type, counting)
-        .map_err(Keep::because)
+        .map_err(KeepReason::because)
 }
 
 /// The node is requested no more than its threshold.
@@ -542,12 +542,12 @@ fn check_underused(
     machine: &MachineView<'_>,
     node: &Node,
     utilization: Utilization,
-) -> Result<(), Keep> {
+) -> Result<(), KeepReason> {
     let threshold = settings(turn, machine).utilization_threshold_permille;
     if utilization.at_most(threshold) {
         return Ok(());
     }
-    Err(Keep::because(Kept::NotUnderutilized {
+    Err(KeepReason::because(Kept::NotUnderutilized {
         resource: utilization.resource.into(),
         requested_permille: utilization.permille(),
         threshold_permille: threshold,

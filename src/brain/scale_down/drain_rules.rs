@@ -47,9 +47,9 @@ fn block(why: Blocked) -> Block {
     Block { why, until: None }
 }
 
-/// The settings and budgets by which pods of a node are judged.
+/// The settings and budgets that decide which pods of a node may be evicted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bar<'b, 'a> {
+pub(crate) struct DrainRules<'b, 'a> {
     pub(crate) settings: &'b ScaleDown,
     /// Pods of a lower priority need no other place.
     pub(crate) expendable: i32,
@@ -218,9 +218,9 @@ fn spends(pod: &Pod, budget: &DisruptionBudget) -> bool {
 }
 
 /// The fate of one pod.
-pub(crate) fn decide_outcome(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> DrainOutcome {
-    if !concerned(pod, bar.now) {
-        return match held_daemon(key, pod, bar) {
+pub(crate) fn decide_outcome(key: &PodKey, pod: &Pod, rules: DrainRules<'_, '_>) -> DrainOutcome {
+    if !concerned(pod, rules.now) {
+        return match held_daemon(key, pod, rules) {
             Some(block) => DrainOutcome::Blocks(block),
             None => DrainOutcome::Stays,
         };
@@ -238,10 +238,10 @@ pub(crate) fn decide_outcome(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Drain
             DrainOutcome::Goes
         };
     }
-    if let Some(block) = blocking(key, pod, bar) {
+    if let Some(block) = blocking(key, pod, rules) {
         return DrainOutcome::Blocks(block);
     }
-    if pod.shape.priority < bar.expendable {
+    if pod.shape.priority < rules.expendable {
         return DrainOutcome::Goes;
     }
     DrainOutcome::Moves
@@ -250,16 +250,16 @@ pub(crate) fn decide_outcome(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Drain
 /// Why a pod that no drain moves, a DaemonSet's or a static one, keeps its node from being consolidated, if
 /// it does. No disruption budget counts for a pod that nobody evicts: a static one, and one that says itself, by toleration or annotation,
 /// that it stays. What the configuration says of the others is not known here: their budgets count.
-fn held_daemon(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Option<Block> {
-    if !bar.strict || pod.deletion.is_some() || !(pod.mirror || daemon(pod)) {
+fn held_daemon(key: &PodKey, pod: &Pod, rules: DrainRules<'_, '_>) -> Option<Block> {
+    if !rules.strict || pod.deletion.is_some() || !(pod.mirror || daemon(pod)) {
         return None;
     }
-    guarded(pod, bar.now).or_else(|| {
+    guarded(pod, rules.now).or_else(|| {
         let evicted = guard::evicts_daemon(&pod.shape) != Some(false);
         if pod.mirror || guard::tolerates_leaving(&pod.shape) || !evicted {
             return None;
         }
-        Some(block(bar.budgets.refusal(key, pod)?))
+        Some(block(rules.budgets.refusal(key, pod)?))
     })
 }
 
@@ -276,13 +276,13 @@ fn guarded(pod: &Pod, now: Time) -> Option<Block> {
     })
 }
 
-fn blocking(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Option<Block> {
-    let Bar {
+fn blocking(key: &PodKey, pod: &Pod, rules: DrainRules<'_, '_>) -> Option<Block> {
+    let DrainRules {
         settings,
         budgets,
         now,
         ..
-    } = bar;
+    } = rules;
     if let Some(excess) = &pod.shape.left_out {
         let excess = excess.clone();
         return Some(block(Blocked::TooComplex { excess }));

@@ -17,7 +17,7 @@ use crate::scale_down::drain_rules::Budgets;
 use crate::scale_down::mode::Mode;
 use crate::scale_down::outdated::{self, RolloutQueue};
 use crate::scale_down::rehearsal::{self, RehearsalUndo};
-use crate::scale_down::shrink::{self, Keep};
+use crate::scale_down::shrink::{self, KeepReason};
 use crate::simulation::pack::FitIndex;
 use crate::simulation::world::SimCluster;
 
@@ -25,14 +25,17 @@ use crate::simulation::world::SimCluster;
 #[derive(Debug, Default)]
 pub(crate) struct Evacuees<'a> {
     /// By simulated node: how it can go, or why it stays.
-    nodes: BTreeMap<NodeIndex, Result<RemovalCandidate<'a>, Keep>>,
+    nodes: BTreeMap<NodeIndex, Result<RemovalCandidate<'a>, KeepReason>>,
     /// Pods that run there and find room nowhere else.
     pub(crate) displaced: BTreeMap<&'a PodKey, &'a Pod>,
 }
 
 impl<'a> Evacuees<'a> {
     /// What was found of a node, once.
-    pub(crate) fn take(&mut self, index: NodeIndex) -> Option<Result<RemovalCandidate<'a>, Keep>> {
+    pub(crate) fn take(
+        &mut self,
+        index: NodeIndex,
+    ) -> Option<Result<RemovalCandidate<'a>, KeepReason>> {
         self.nodes.remove(&index)
     }
 }
@@ -105,7 +108,7 @@ fn roll<'a>(
     budgets: &Budgets<'a>,
     queues: BTreeMap<Arc<str>, RolloutQueue>,
     going: &mut Vec<RemovalCandidate<'a>>,
-) -> Vec<(NodeIndex, Keep)> {
+) -> Vec<(NodeIndex, KeepReason)> {
     let mut stay = Vec::new();
     for queue in queues.into_values() {
         let mut room = queue.room;

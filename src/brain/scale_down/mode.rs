@@ -6,7 +6,7 @@ use model::drift::Outdated;
 use model::time::Time;
 
 use crate::scale_down::consolidate::intents::Rest;
-use crate::scale_down::shrink::Keep;
+use crate::scale_down::shrink::KeepReason;
 
 /// Why a node could go.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub(crate) enum Mode {
         /// Nodes it may have.
         max: u32,
         /// Why it would be kept.
-        otherwise: Keep,
+        otherwise: KeepReason,
     },
     /// A person evacuates its host. Where its pods go is known beforehand.
     Evacuated {
@@ -31,14 +31,14 @@ pub(crate) enum Mode {
         /// Since when.
         since: Time,
         /// Why it stays until a machine is there for a pod that finds no place yet.
-        missing: Option<Box<Keep>>,
+        missing: Option<Box<KeepReason>>,
     },
     /// It is outdated, and its pool replaces such nodes. Where its pods go is known beforehand.
     Outdated {
         /// Why it is outdated.
         outdated: Outdated,
         /// Why it stays until a machine is there for a pod that finds no place yet.
-        missing: Option<Box<Keep>>,
+        missing: Option<Box<KeepReason>>,
     },
     /// The machine that was made to replace it works.
     Replaced {
@@ -51,7 +51,7 @@ pub(crate) enum Mode {
 
 impl Mode {
     /// Why the node is kept once its pool has not too many any more.
-    pub(crate) fn fallback(&self) -> Option<&Keep> {
+    pub(crate) fn fallback(&self) -> Option<&KeepReason> {
         match self {
             Mode::AboveMax { otherwise, .. } => Some(otherwise),
             _ => None,
@@ -64,7 +64,7 @@ impl Mode {
     }
 
     /// Why a node that is given up stays for now: one of its pods has no place on another node until a new machine works.
-    pub(crate) fn missing(&self) -> Option<&Keep> {
+    pub(crate) fn missing(&self) -> Option<&KeepReason> {
         match self {
             Mode::Evacuated { missing, .. } | Mode::Outdated { missing, .. } => missing.as_deref(),
             _ => None,

@@ -9,8 +9,8 @@ use model::reasons::Kept;
 use crate::constraints::fit;
 use crate::index::{IndexVec, LoadIndex, NodeIndex};
 use crate::scale_down::candidates::{PodsToMove, RemovalCandidate};
-use crate::scale_down::shrink::Keep;
-use crate::simulation::company::Rules;
+use crate::scale_down::shrink::KeepReason;
+use crate::simulation::inter_pod::Rules;
 use crate::simulation::pack::{self, FitIndex};
 use crate::simulation::world::{NodeOrigin, Saved, SimCluster};
 
@@ -67,7 +67,7 @@ pub(crate) fn destinations(
         .indexes()
         .filter(|index| {
             let node = &world.nodes[*index];
-            node.ready && !node.closed && node.site == NodeOrigin::Node
+            node.ready && !node.closed && node.origin == NodeOrigin::Node
         })
         .collect();
     order.sort_by(|a, b| {
@@ -141,7 +141,7 @@ pub(crate) fn lay_in_rounds<'a>(
         }
         let mut waiting = loads.iter().zip(&left).filter(|(_, left)| **left > 0);
         let again = waiting.any(|((load, _), _)| {
-            let rules = world.company.known_rules(load.shape);
+            let rules = world.inter_pod.known_rules(load.shape);
             rules.is_some_and(Rules::may_open)
         });
         if !again || placed.len() == before {
@@ -213,7 +213,7 @@ pub(crate) fn no_place(
     load: &PodsToMove<'_>,
     pod: Option<&PodKey>,
     open: &[NodeIndex],
-) -> Keep {
+) -> KeepReason {
     let shape = world.shapes[load.shape].shape;
     let first = open.first().copied();
     let misfit = first.and_then(|index| {
@@ -222,11 +222,11 @@ pub(crate) fn no_place(
             .misfit(index, shape, load.need.as_deref())
             .or_else(|| fit::crowded(shape, &node.free, &node.ports))
             .or_else(|| {
-                let rules = world.company.known_rules(load.shape)?;
-                world.company.misfit(rules, world.company.at(index))
+                let rules = world.inter_pod.known_rules(load.shape)?;
+                world.inter_pod.misfit(rules, world.inter_pod.at(index))
             })
     });
-    let keep = Keep::because(Kept::NoPlace {
+    let keep = KeepReason::because(Kept::NoPlace {
         expected: pod.is_none(),
         others: open.len(),
         nearest: first.map(|index| world.nodes[index].name.clone()),

@@ -11,7 +11,7 @@ use crate::index::{IndexVec, RemovalGroupIndex};
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::candidates::RemovalCandidate;
 use crate::scale_down::mode::Mode;
-use crate::scale_down::shrink::Keep;
+use crate::scale_down::shrink::KeepReason;
 
 /// Nodes that go together.
 #[derive(Debug)]
@@ -52,9 +52,9 @@ impl GroupKind {
     }
 
     /// Why a node stays because another one does.
-    pub(crate) fn keep(&self, other: &Arc<str>, why: &Kept) -> Keep {
+    pub(crate) fn keep(&self, other: &Arc<str>, why: &Kept) -> KeepReason {
         let (other, kept) = (other.clone(), Box::new(why.clone()));
-        Keep::because(match self {
+        KeepReason::because(match self {
             GroupKind::Pool(pool) => Kept::PoolTogether {
                 pool: pool.clone(),
                 other,
@@ -79,7 +79,7 @@ fn atomic(machine: &MachineView<'_>) -> bool {
 pub(crate) fn bind<'a>(
     turn: &DecisionBuilder<'a>,
     candidates: Vec<RemovalCandidate<'a>>,
-) -> (Vec<RemovalGroup<'a>>, Vec<(Arc<str>, Keep)>) {
+) -> (Vec<RemovalGroup<'a>>, Vec<(Arc<str>, KeepReason)>) {
     let mut groups: IndexVec<RemovalGroupIndex, RemovalGroup<'a>> = IndexVec::default();
     let mut at: BTreeMap<GroupKind, RemovalGroupIndex> = BTreeMap::new();
     for candidate in candidates {

@@ -17,7 +17,7 @@ use crate::scale_down::drain_rules::{self, Budgets};
 use crate::scale_down::mode::Mode;
 use crate::scale_down::node_budgets::NodeBudgets;
 use crate::scale_down::removal_groups::{GroupKind, RemovalGroup};
-use crate::scale_down::shrink::{Keep, ready, settings};
+use crate::scale_down::shrink::{KeepReason, ready, settings};
 use crate::simulation::offer::Choice;
 use crate::simulation::places;
 
@@ -94,7 +94,7 @@ impl<'a> RemovalAllowance<'a> {
         &mut self,
         turn: &DecisionBuilder<'a>,
         group: &RemovalGroup<'a>,
-    ) -> Result<Vec<Reason>, Vec<(Arc<str>, Keep)>> {
+    ) -> Result<Vec<Reason>, Vec<(Arc<str>, KeepReason)>> {
         let saved = (group.nodes.len() > 1).then(|| self.clone());
         let together = matches!(group.kind, GroupKind::Pool(_));
         let room = if together {
@@ -139,25 +139,27 @@ impl<'a> RemovalAllowance<'a> {
         &mut self,
         turn: &DecisionBuilder<'a>,
         candidate: &RemovalCandidate<'a>,
-        parallel: Result<(), Keep>,
-    ) -> Result<Reason, Keep> {
+        parallel: Result<(), KeepReason>,
+    ) -> Result<Reason, KeepReason> {
         let Some(machine) = turn.view.machine_of_node(candidate.name) else {
-            return Err(Keep::because(Kept::Unknown));
+            return Err(KeepReason::because(Kept::Unknown));
         };
         let settings = settings(turn, machine);
         let reason = due(turn, machine, candidate, settings)?;
-        if candidate.loads.iter().any(|load| load.guests > 0) {
-            return Err(Keep::because(Kept::PodsExpected));
+        if candidate.loads.iter().any(|load| load.new_pods > 0) {
+            return Err(KeepReason::because(Kept::PodsExpected));
         }
         self.delays(turn, candidate, settings)?;
         self.keep_min(turn, machine)?;
         self.keep_totals(turn, machine)?;
         turn.holds
             .may_shrink(&machine.seen.region)
-            .map_err(|why| Keep::because(Kept::Held { hold: why.clone() }))?;
+            .map_err(|why| KeepReason::because(Kept::Held { hold: why.clone() }))?;
         parallel?;
         self.within_budget(turn, machine, candidate)?;
-        self.budgets.admit(&candidate.pods).map_err(Keep::because)?;
+        self.budgets
+            .admit(&candidate.pods)
+            .map_err(KeepReason::because)?;
         self.book(turn, machine, candidate);
         Ok(reason)
     }
@@ -192,7 +194,7 @@ impl<'a> RemovalAllowance<'a> {
         turn: &DecisionBuilder<'_>,
         machine: &MachineView<'_>,
         candidate: &RemovalCandidate<'_>,
-    ) -> Result<(), Keep> {
+    ) -> Result<(), KeepReason> {
         if !ready(candidate.node) {
             return Ok(());
         }
@@ -212,13 +214,13 @@ impl<'a> RemovalAllowance<'a> {
         machine: &MachineView<'_>,
         cause: Cause,
         more: u32,
-    ) -> Result<(), Keep> {
+    ) -> Result<(), KeepReason> {
         let budgets = machine.pool.map_or(&[][..], |pool| &pool.budgets);
         let now = turn.now();
         self.node_budgets
             .admit(machine.pool_name(), budgets, cause, more, now)
             .map_err(|spent| {
-                let mut keep = Keep::because(spent.why);
+                let mut keep = KeepReason::because(spent.why);
                 keep.until = spent.until;
                 keep
             })
@@ -266,7 +268,7 @@ impl<'a> RemovalAllowance<'a> {
         turn: &DecisionBuilder<'_>,
         candidate: &RemovalCandidate<'_>,
         settings: &ScaleDown,
-    ) -> Result<(), Keep> {
+    ) -> Result<(), KeepReason> {
         let memory = &turn.memory;
         // What was added for its sake does not keep a node.
         let replaced = matches!(candidate.mode, Mode::Replaced { .. }) || candidate.mode.gives_up();
@@ -295,12 +297,16 @@ impl<'a> RemovalAllowance<'a> {
                 delay,
                 until,
             };
-            return Err(Keep::because(why).until(until));
+            return Err(KeepReason::because(why).until(until));
         }
         Ok(())
     }
 
-    fn keep_min(&self, turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> Result<(), Keep> {
+    fn keep_min(
+        &self,
+        turn: &DecisionBuilder<'_>,
+        machine: &MachineView<'_>,
+    ) -> Result<(), KeepReason> {
         // It is not among those that the pool keeps, and where the pool is at its max another one comes only when it goes.
         if places::is_given_up(turn, machine) {
             return Ok(());
@@ -312,14 +318,14 @@ impl<'a> RemovalAllowance<'a> {
         if keeps >= min {
             return Ok(());
         }
-        Err(Keep::because(Kept::PoolMin { keeps, min }))
+        Err(KeepReason::because(Kept::PoolMin { keeps, min }))
     }
 
     fn keep_totals(
         &self,
         turn: &DecisionBuilder<'_>,
         machine: &MachineView<'_>,
-    ) -> Result<(), Keep> {
+    ) -> Result<(), KeepReason> {
         let totals = &turn.view.policy.totals;
         let (cpu, memory) = match machine.phase {
             MachinePhase::Up => size(machine),
@@ -330,14 +336,14 @@ impl<'a> RemovalAllowance<'a> {
             self.memory.saturating_sub(memory),
         );
         if cpu < totals.min_cpu_milli {
-            return Err(Keep::because(Kept::LeastOfAll {
+            return Err(KeepReason::because(Kept::LeastOfAll {
                 of: Limit::Cpu,
                 keeps: cpu,
                 least: totals.min_cpu_milli,
             }));
         }
         if memory < totals.min_memory {
-            return Err(Keep::because(Kept::LeastOfAll {
+            return Err(KeepReason::because(Kept::LeastOfAll {
                 of: Limit::Memory,
                 keeps: memory,
                 least: totals.min_memory,
@@ -350,7 +356,7 @@ impl<'a> RemovalAllowance<'a> {
         &self,
         turn: &DecisionBuilder<'_>,
         candidate: &RemovalCandidate<'_>,
-    ) -> Result<(), Keep> {
+    ) -> Result<(), KeepReason> {
         self.in_parallel(turn, 1, u32::from(!candidate.pods.is_empty()))
     }
 
@@ -359,7 +365,7 @@ impl<'a> RemovalAllowance<'a> {
         &self,
         turn: &DecisionBuilder<'_>,
         group: &RemovalGroup<'_>,
-    ) -> Result<(), Keep> {
+    ) -> Result<(), KeepReason> {
         let nodes = u32::try_from(group.nodes.len()).unwrap_or(u32::MAX);
         let with_pods = group.nodes.iter().filter(|node| !node.pods.is_empty());
         let drains = u32::try_from(with_pods.count()).unwrap_or(u32::MAX);
@@ -369,16 +375,21 @@ impl<'a> RemovalAllowance<'a> {
         self.in_parallel(turn, counted_nodes, counted_drains)
     }
 
-    fn in_parallel(&self, turn: &DecisionBuilder<'_>, nodes: u32, drains: u32) -> Result<(), Keep> {
+    fn in_parallel(
+        &self,
+        turn: &DecisionBuilder<'_>,
+        nodes: u32,
+        drains: u32,
+    ) -> Result<(), KeepReason> {
         let limits = &turn.view.policy.scale_down;
         if nodes > 0 && self.all.saturating_add(nodes) > limits.max_parallel {
-            return Err(Keep::because(Kept::MaxParallelism {
+            return Err(KeepReason::because(Kept::MaxParallelism {
                 leaving: self.all,
                 max: limits.max_parallel,
             }));
         }
         if drains > 0 && self.drains.saturating_add(drains) > limits.max_parallel_drain {
-            return Err(Keep::because(Kept::MaxDrainParallelism {
+            return Err(KeepReason::because(Kept::MaxDrainParallelism {
                 draining: self.drains,
                 max: limits.max_parallel_drain,
             }));
@@ -411,7 +422,7 @@ fn due(
     machine: &MachineView<'_>,
     candidate: &RemovalCandidate<'_>,
     settings: &ScaleDown,
-) -> Result<Reason, Keep> {
+) -> Result<Reason, KeepReason> {
     let now = turn.now();
     let node = candidate.node;
     let unneeded = turn
@@ -472,13 +483,13 @@ fn consolidated(
     machine: &MachineView<'_>,
     candidate: &RemovalCandidate<'_>,
     unneeded: Time,
-) -> Result<Reason, Keep> {
+) -> Result<Reason, KeepReason> {
     let now = turn.now();
     let Some((since, until)) = quiet::since(turn, machine) else {
-        return Err(Keep::because(Kept::ChangeUnknown));
+        return Err(KeepReason::because(Kept::ChangeUnknown));
     };
     if until > now {
-        return Err(Keep::because(Kept::PodsChanged { since, until }).until(until));
+        return Err(KeepReason::because(Kept::PodsChanged { since, until }).until(until));
     }
     waited(now, unneeded, SECOND_LOOK, Unneeded::Unneeded)?;
     Ok(Reason::Consolidated {
@@ -487,7 +498,7 @@ fn consolidated(
     })
 }
 
-fn waited(now: Time, since: Time, wanted: Span, state: Unneeded) -> Result<(), Keep> {
+fn waited(now: Time, since: Time, wanted: Span, state: Unneeded) -> Result<(), KeepReason> {
     let waited = now.since(since);
     if waited >= wanted {
         return Ok(());
@@ -498,7 +509,7 @@ fn waited(now: Time, since: Time, wanted: Span, state: Unneeded) -> Result<(), K
         waited,
         wanted,
     };
-    Err(Keep::because(why).until(since + wanted))
+    Err(KeepReason::because(why).until(since + wanted))
 }
 
 /// No node is removed right after it came.
@@ -506,7 +517,7 @@ pub(crate) fn old_enough(
     turn: &DecisionBuilder<'_>,
     candidate: &RemovalCandidate<'_>,
     settings: &ScaleDown,
-) -> Result<(), Keep> {
+) -> Result<(), KeepReason> {
     let (now, created) = (turn.now(), candidate.node.created);
     if now.since(created) >= settings.min_node_age {
         return Ok(());
@@ -515,5 +526,5 @@ pub(crate) fn old_enough(
         age: now.since(created),
         least: settings.min_node_age,
     };
-    Err(Keep::because(why).until(created + settings.min_node_age))
+    Err(KeepReason::because(why).until(created + settings.min_node_age))
 }

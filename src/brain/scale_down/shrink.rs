@@ -36,27 +36,27 @@ use crate::simulation::world::SimCluster;
 
 /// Why a node stays, which pod blocks, and when to look again.
 #[derive(Clone, Debug)]
-pub(crate) struct Keep {
+pub(crate) struct KeepReason {
     pub(crate) why: Kept,
     pub(crate) pod: Option<PodKey>,
     pub(crate) until: Option<Time>,
 }
 
-impl Keep {
-    pub(crate) fn because(why: Kept) -> Keep {
-        Keep {
+impl KeepReason {
+    pub(crate) fn because(why: Kept) -> KeepReason {
+        KeepReason {
             why,
             pod: None,
             until: None,
         }
     }
 
-    pub(crate) fn until(mut self, until: Time) -> Keep {
+    pub(crate) fn until(mut self, until: Time) -> KeepReason {
         self.until = Some(until);
         self
     }
 
-    pub(crate) fn pod(mut self, pod: &PodKey) -> Keep {
+    pub(crate) fn pod(mut self, pod: &PodKey) -> KeepReason {
         self.pod = Some(pod.clone());
         self
     }
@@ -135,7 +135,7 @@ fn dismiss<'a>(
     }
 }
 
-fn stay_all(turn: &mut DecisionBuilder<'_>, kept: Vec<(Arc<str>, Keep)>) {
+fn stay_all(turn: &mut DecisionBuilder<'_>, kept: Vec<(Arc<str>, KeepReason)>) {
     for (name, keep) in kept {
         stay(turn, &name, keep);
     }
@@ -161,7 +161,7 @@ pub(crate) struct Rehearsals {
 }
 
 /// Candidates that stay, and why.
-pub(crate) struct NotRemoved<'a>(pub(crate) Vec<(RemovalCandidate<'a>, Keep)>);
+pub(crate) struct NotRemoved<'a>(pub(crate) Vec<(RemovalCandidate<'a>, KeepReason)>);
 
 impl Rehearsals {
     fn begin(
@@ -187,7 +187,7 @@ impl Rehearsals {
             restless,
             surplus: surplus::by_pool(turn),
             newcomers: count_newcomers_allowed(turn),
-            began: world.company.steps(),
+            began: world.inter_pod.steps(),
         }
     }
 
@@ -274,9 +274,9 @@ impl Rehearsals {
             .find_map(|node| node.mode.fallback().filter(|_| surplus == 0));
         let keep = match enough {
             Some(keep) => keep.clone(),
-            None if work::used_up(turn, world, self.began) => Keep::because(Kept::WorkUsedUp),
+            None if work::used_up(turn, world, self.began) => KeepReason::because(Kept::WorkUsedUp),
             None if self.newcomers == 0 && is_newcomer(turn, group) => {
-                Keep::because(Kept::EnoughUnneeded)
+                KeepReason::because(Kept::EnoughUnneeded)
                     .until(turn.now() + turn.view.policy.scale_down.scan_interval)
             }
             None => return None,
@@ -292,13 +292,13 @@ impl Rehearsals {
         world: &mut SimCluster<'a>,
         candidate: &mut RemovalCandidate<'a>,
         undo: &mut RehearsalUndo,
-    ) -> Result<(), Keep> {
+    ) -> Result<(), KeepReason> {
         if candidate.mode.gives_up() {
             let missing = candidate.mode.missing();
             return missing.map_or(Ok(()), |keep| Err(keep.clone()));
         }
         if world.nodes[candidate.index].receives {
-            return Err(Keep::because(Kept::PodsMoveHere));
+            return Err(KeepReason::because(Kept::PodsMoveHere));
         }
         if candidate.empty() {
             return Ok(());
@@ -308,7 +308,7 @@ impl Rehearsals {
                 .into_iter()
                 .next()
         {
-            return Err(Keep::because(Kept::LastOfDomain { key, domain }));
+            return Err(KeepReason::because(Kept::LastOfDomain { key, domain }));
         }
         let mut landing = BTreeMap::new();
         let (consolidates, first) = match &candidate.mode {
@@ -348,7 +348,7 @@ impl Rehearsals {
             return Err(rehearsal::no_place(world, left.load, pod, &open));
         }
         if !order_independent {
-            return Err(Keep::because(Kept::OneOrderOnly));
+            return Err(KeepReason::because(Kept::OneOrderOnly));
         }
         candidate.landing = landing;
         Ok(())
@@ -543,7 +543,7 @@ fn release(turn: &mut DecisionBuilder<'_>) {
     turn.view.machines = machines;
 }
 
-pub(crate) fn stay(turn: &mut DecisionBuilder<'_>, name: &Arc<str>, keep: Keep) {
+pub(crate) fn stay(turn: &mut DecisionBuilder<'_>, name: &Arc<str>, keep: KeepReason) {
     if let Some(until) = keep.until {
         turn.wake_at(until);
     }

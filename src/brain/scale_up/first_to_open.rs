@@ -15,12 +15,12 @@ use model::scheduling::{HOSTNAME_LABEL, PodShape, PodTerm};
 use crate::constraints::shape::NamespacedShape;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{NodeIndex, ShapeId};
-use crate::simulation::company::takes_in;
+use crate::simulation::inter_pod::takes_in;
 use crate::simulation::work;
 use crate::simulation::world::{NodeOrigin, SimCluster};
 
 /// Entries of the report at most. Those left out take pods as soon as they can.
-const MOST: usize = 10_000;
+const MAX_ENTRIES: usize = 10_000;
 
 /// A target that is booked on a node which takes no pods yet.
 struct BookedTarget {
@@ -46,14 +46,14 @@ pub(crate) fn order<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'
         .collect();
     let mut entries = 0;
     for node in coming {
-        if targets.is_empty() || entries >= MOST || work::used_up(turn, world, 0) {
+        if targets.is_empty() || entries >= MAX_ENTRIES || work::used_up(turn, world, 0) {
             return;
         }
         let mut after: Vec<Arc<str>> = Vec::new();
         let mut left = world.nodes[node].free.clone();
         let mut all_fit = true;
         for target in targets.iter().filter(|target| target.node != node) {
-            world.company.work(1);
+            world.inter_pod.work(1);
             if !goes_to(world, target.shape, node) {
                 continue;
             }
@@ -74,7 +74,7 @@ pub(crate) fn order<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'
 /// Whether a node takes no pods yet.
 fn is_coming(world: &SimCluster<'_>, node: NodeIndex) -> bool {
     let node = &world.nodes[node];
-    !node.closed && node.site != NodeOrigin::Node
+    !node.closed && node.origin != NodeOrigin::Node
 }
 
 /// Whether kube-scheduler could put a pod of this shape on the node, beside the pods that are booked there.
@@ -98,7 +98,7 @@ fn targets<'a>(turn: &DecisionBuilder<'a>, world: &mut SimCluster<'a>) -> Vec<Bo
             .copied()
             .filter(|id| terms(pod(*id).shape).next().is_some())
             .collect();
-        world.company.work(followers.len() * shapes.len());
+        world.inter_pod.work(followers.len() * shapes.len());
         for (id, count) in shapes {
             let target = pod(*id);
             // A pod comes to no node before its own target, unless it is its own.

@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use crate::decision::asker::Asker;
+use crate::decision::pod_to_place::PodToPlace;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{DemandIndex, NodeIndex};
 use crate::simulation::demand::{Demand, Group, Groups};
-use crate::simulation::pack::{self, Seats};
+use crate::simulation::pack::{self, PlacedPods};
 use crate::simulation::work;
 use crate::simulation::world::{NodeOrigin, SimCluster};
 use model::cluster::Pod;
@@ -32,7 +32,7 @@ pub(crate) struct Bookings<'a> {
 struct Booked<'a> {
     group: DemandIndex,
     node: NodeIndex,
-    pods: Vec<Asker<'a>>,
+    pods: Vec<PodToPlace<'a>>,
 }
 
 impl<'a> Bookings<'a> {
@@ -64,11 +64,11 @@ impl<'a> Bookings<'a> {
             if !group.calls() {
                 continue;
             }
-            let mut found: BTreeMap<NodeIndex, Vec<Asker<'a>>> = BTreeMap::new();
-            group.pods.retain(|asker| {
-                let node = places.get(&asker.pod.uid);
+            let mut found: BTreeMap<NodeIndex, Vec<PodToPlace<'a>>> = BTreeMap::new();
+            group.pods.retain(|to_place| {
+                let node = places.get(&to_place.pod.uid);
                 if let Some(node) = node {
-                    found.entry(*node).or_default().push(*asker);
+                    found.entry(*node).or_default().push(*to_place);
                 }
                 node.is_none()
             });
@@ -105,13 +105,13 @@ impl<'a> Bookings<'a> {
         working: bool,
     ) -> bool {
         let mut anybody = false;
-        // Pods that need each other's company are tried again after the others: every round but the last
+        // Pods with required affinity to each other are tried again after the others: every round but the last
         // places a pod.
         loop {
             let mut placed = false;
             for ruled in [true, false] {
                 for booked in &mut self.booked {
-                    let works = world.nodes[booked.node].site == NodeOrigin::Node;
+                    let works = world.nodes[booked.node].origin == NodeOrigin::Node;
                     if works != working || rank.binary_search(&booked.group).is_err() {
                         continue;
                     }
@@ -135,7 +135,9 @@ impl<'a> Bookings<'a> {
             if rank.binary_search(&booked.group).is_ok() && !booked.pods.is_empty() {
                 let pods = &mut groups[booked.group].pods;
                 pods.append(&mut booked.pods);
-                pods.sort_by_key(|asker| (asker.pod.created, asker.pod.arrival, asker.key));
+                pods.sort_by_key(|to_place| {
+                    (to_place.pod.created, to_place.pod.arrival, to_place.key)
+                });
             }
         }
         self.booked
@@ -151,16 +153,12 @@ impl<'a> Booked<'a> {
         group: &Group<'a>,
     ) -> bool {
         let (node, pods) = (self.node, &self.pods);
-        let placed = pack::seat(turn, world, group, pods, |_, world, need| {
+        let placed = pack::place_pods(turn, world, group, pods, |_, world, need| {
             let count = pack::put_at(world, group.shape, need, pods.len(), node);
-            Vec::from([Seats::free(node, count)])
+            Vec::from([PlacedPods::free(node, count)])
         });
         let name = world.nodes[node].name.clone();
-        keep(
-            turn,
-            &name,
-            self.pods.drain(..placed).map(|asker| asker.pod),
-        );
+        keep(turn, &name, self.pods.drain(..placed).map(|one| one.pod));
         placed > 0
     }
 }

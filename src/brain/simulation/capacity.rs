@@ -16,9 +16,9 @@ use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::{MachinePhase, MachineView};
 
 /// Thousandths of a whole.
-const WHOLE: i64 = 1000;
+const PERMILLE: i64 = 1000;
 /// Thousandths by which nodes may offer less than is reckoned before it is told.
-const LESS: i64 = 150;
+const LESS_PERMILLE: i64 = 150;
 /// The time to which it is noted when a node last offered something.
 const HOUR: Span = Span::minutes(60);
 /// What no node has offered for this long is forgotten.
@@ -57,7 +57,7 @@ pub(crate) fn predicted(
 }
 
 fn permille(of: i64, permille: i64) -> i64 {
-    let part = i128::from(of) * i128::from(permille) / i128::from(WHOLE);
+    let part = i128::from(of) * i128::from(permille) / i128::from(PERMILLE);
     i64::try_from(part).unwrap_or(i64::MAX)
 }
 
@@ -155,7 +155,7 @@ fn forget_old(turn: &mut DecisionBuilder<'_>) {
 /// Says of which pools nodes offer much less than is reckoned: a pod may wait for no other reason.
 pub(crate) fn tell_of_less(turn: &mut DecisionBuilder<'_>) {
     let policy = turn.view.policy;
-    let less = |offered: i64, reckoned: i64| offered < reckoned - permille(reckoned, LESS);
+    let less = |offered: i64, reckoned: i64| offered < reckoned - permille(reckoned, LESS_PERMILLE);
     let warnings = turn.memory.learned.iter().filter_map(|(key, offered)| {
         let mut parts = key.split('/');
         let (name, pool) = policy.pools.get_key_value(parts.next()?)?;

@@ -7,7 +7,7 @@ use model::scheduling::{Labels, NodeTerm, PodShape, Taint, Toleration};
 
 use crate::constraints::fit::{self, NodeView};
 use crate::constraints::shape::HOSTNAME_LABEL;
-use crate::index::{ChoosyId, ClassId, IndexVec};
+use crate::index::{ClassId, IndexVec, RequirementsId};
 use crate::simulation::world::SimNode;
 
 /// What the nodes of one class share.
@@ -22,8 +22,9 @@ struct NodeClass {
 /// What a shape asks of labels and taints.
 type NodeRequirements<'a> = (&'a Labels, Option<&'a [NodeTerm]>, &'a [Toleration]);
 
+/// Which classes of nodes meet what some kinds of pods ask of labels and taints.
 #[derive(Debug)]
-struct Choosy<'a> {
+struct RequirementFits<'a> {
     /// Any shape with these requirements.
     shape: &'a PodShape,
     /// It asks for a node by name: classes do not answer that.
@@ -38,8 +39,8 @@ pub(crate) struct NodeClasses<'a> {
     all: IndexVec<ClassId, NodeClass>,
     /// All of them in the order of what they share, so that one is found without making a key for it.
     sorted: Vec<ClassId>,
-    requirements: BTreeMap<NodeRequirements<'a>, ChoosyId>,
-    choosy: IndexVec<ChoosyId, Choosy<'a>>,
+    requirements: BTreeMap<NodeRequirements<'a>, RequirementsId>,
+    requirement_fits: IndexVec<RequirementsId, RequirementFits<'a>>,
 }
 
 impl<'a> NodeClasses<'a> {
@@ -78,16 +79,16 @@ impl<'a> NodeClasses<'a> {
     }
 
     /// What a shape asks.
-    pub(crate) fn requirements(&mut self, shape: &'a PodShape) -> ChoosyId {
+    pub(crate) fn requirements(&mut self, shape: &'a PodShape) -> RequirementsId {
         let requirements = (
             &shape.node_selector,
             shape.node_affinity.as_deref(),
             &shape.tolerations[..],
         );
-        let next = self.choosy.next_index();
+        let next = self.requirement_fits.next_index();
         let id = *self.requirements.entry(requirements).or_insert(next);
         if id == next {
-            self.choosy.push(Choosy {
+            self.requirement_fits.push(RequirementFits {
                 shape,
                 by_name: by_name(shape),
                 fits: IndexVec::default(),
@@ -97,29 +98,29 @@ impl<'a> NodeClasses<'a> {
     }
 
     /// Asks all classes there are, so that [`NodeClasses::fits`] can answer.
-    pub(crate) fn ask(&mut self, id: ChoosyId) {
-        let choosy = &mut self.choosy[id];
-        if choosy.by_name {
+    pub(crate) fn ask(&mut self, id: RequirementsId) {
+        let requirement_fits = &mut self.requirement_fits[id];
+        if requirement_fits.by_name {
             return;
         }
-        for class in self.all.tail(choosy.fits.next_index()) {
+        for class in self.all.tail(requirement_fits.fits.next_index()) {
             let place = NodeView {
                 name: "",
                 labels: &class.labels,
                 taints: &class.taints,
                 unschedulable: class.unschedulable,
             };
-            let fits = fit::misfit(choosy.shape, place).is_none();
-            choosy.fits.push(fits);
+            let fits = fit::misfit(requirement_fits.shape, place).is_none();
+            requirement_fits.fits.push(fits);
         }
     }
 
     /// Whether requirements are met by a place.
-    pub(crate) fn fits(&self, id: ChoosyId, node: &SimNode) -> bool {
-        let choosy = &self.choosy[id];
-        match choosy.fits.get(node.class) {
+    pub(crate) fn fits(&self, id: RequirementsId, node: &SimNode) -> bool {
+        let requirement_fits = &self.requirement_fits[id];
+        match requirement_fits.fits.get(node.class) {
             Some(fits) => *fits,
-            None => fit::misfit(choosy.shape, node.place()).is_none(),
+            None => fit::misfit(requirement_fits.shape, node.place()).is_none(),
         }
     }
 }

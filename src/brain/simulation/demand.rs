@@ -1,7 +1,7 @@
 //! Which pods count: those that kube-scheduler found no place for and that a node could help, and
 //! those on nodes that are leaving. Pods that are alike are one group.
 
-use crate::decision::asker::Asker;
+use crate::decision::pod_to_place::PodToPlace;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(crate) struct Group<'a> {
     /// What their claims ask.
     pub(crate) need: Option<Arc<VolumeNeed>>,
     /// In the order of creation, then name.
-    pub(crate) pods: Vec<Asker<'a>>,
+    pub(crate) pods: Vec<PodToPlace<'a>>,
     pub(crate) origin: Origin,
 }
 
@@ -83,17 +83,23 @@ enum Triage {
 /// Groups by shape and by how they come to want a place; those with claims by what these ask too.
 #[derive(Default)]
 struct GroupsFound<'a> {
-    plain: IndexVec<ShapeId, [Vec<Asker<'a>>; 3]>,
-    claiming: BTreeMap<(ShapeId, VolumeNeed, Origin), Vec<Asker<'a>>>,
+    plain: IndexVec<ShapeId, [Vec<PodToPlace<'a>>; 3]>,
+    claiming: BTreeMap<(ShapeId, VolumeNeed, Origin), Vec<PodToPlace<'a>>>,
 }
 
 impl<'a> GroupsFound<'a> {
-    fn add(&mut self, shape: ShapeId, need: Option<VolumeNeed>, origin: Origin, asker: Asker<'a>) {
+    fn add(
+        &mut self,
+        shape: ShapeId,
+        need: Option<VolumeNeed>,
+        origin: Origin,
+        to_place: PodToPlace<'a>,
+    ) {
         if let Some(need) = need {
             let group = self.claiming.entry((shape, need, origin)).or_default();
-            return group.push(asker);
+            return group.push(to_place);
         }
-        self.plain.get_or_grow(shape)[origin as usize].push(asker);
+        self.plain.get_or_grow(shape)[origin as usize].push(to_place);
     }
 
     fn groups(self) -> impl Iterator<Item = Group<'a>> {
@@ -205,7 +211,7 @@ pub(crate) fn collect<'a>(
         };
         let id = world.intern(&key.namespace, &pod.shape);
         let need = turn.view.need(key, pod);
-        found.add(id, need, origin, Asker { key, pod, line });
+        found.add(id, need, origin, PodToPlace { key, pod, line });
     }
     unseen.report(turn);
     Demand {
@@ -241,7 +247,7 @@ fn in_order<'a>(world: &SimCluster<'a>, found: GroupsFound<'a>) -> Vec<Group<'a>
     let mut groups: Vec<Group<'a>> = found.groups().filter(|g| !g.pods.is_empty()).collect();
     for group in &mut groups {
         // They come in the order of their names.
-        group.pods.sort_by_key(|asker| age(asker.pod));
+        group.pods.sort_by_key(|one| age(one.pod));
     }
     groups.sort_by_key(|group| {
         let first = group.pods[0];

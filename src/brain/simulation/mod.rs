@@ -5,9 +5,9 @@
 pub(crate) mod bookings;
 pub(crate) mod capacity;
 pub(crate) mod classes;
-pub(crate) mod company;
 pub(crate) mod demand;
 pub(crate) mod disks;
+pub(crate) mod inter_pod;
 pub(crate) mod offer;
 pub(crate) mod pack;
 pub(crate) mod places;

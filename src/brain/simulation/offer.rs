@@ -89,7 +89,7 @@ impl Choice<'_> {
 
     /// How much its nodes have that was not requested: extended resources that are not among the wanted ones, taints and labels of
     /// its pool and type. Of two choices that are alike otherwise the one with less is taken: a GPU type never wins by its name.
-    pub(crate) fn scarcity(&self, wanted: &BTreeSet<&Arc<str>>) -> u32 {
+    pub(crate) fn count_unrequested(&self, wanted: &BTreeSet<&Arc<str>>) -> u32 {
         let extended = self.offers.first().map(|offer| &offer.free.extended);
         let extra = extended.into_iter().flatten();
         let extra = extra.filter(|(name, amount)| **amount > 0 && !wanted.contains(name));
@@ -526,7 +526,7 @@ pub(crate) fn place<'a>(
     choice: &Choice<'a>,
     offer: &Offer<'a>,
     (name, vmid): (Arc<str>, u32),
-    site: NodeOrigin,
+    origin: NodeOrigin,
 ) -> NodeIndex {
     let (pool, instance_type) = (choice.policy, choice.instance_type);
     let labels = if facts::any_gaps(&pool.labels) || facts::any_gaps(&instance_type.labels) {
@@ -544,7 +544,7 @@ pub(crate) fn place<'a>(
     };
     let node = world.add(SimNode {
         name,
-        site,
+        origin,
         labels: labels.into(),
         taints: choice.policy.taints.clone(),
         unschedulable: false,
@@ -555,7 +555,7 @@ pub(crate) fn place<'a>(
         ports: Vec::new(),
         residents: IndexVec::default(),
         slots: choice.slots.clone(),
-        guests: Vec::new(),
+        new_pods: Vec::new(),
         bindings: VolumeBindings::default(),
         receives: false,
     });

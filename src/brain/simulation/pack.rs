@@ -10,14 +10,14 @@ use model::resources::Resources;
 use crate::constraints::fit::amounts;
 use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::Resident;
-use crate::decision::asker::Asker;
+use crate::decision::pod_to_place::PodToPlace;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{
     DemandIndex, FitPlaceIndex, FitStretchIndex, IndexVec, NodeIndex, ShapeId, indexes_in,
 };
 use crate::simulation::bookings::{self, Bookings};
-use crate::simulation::company::Rules;
 use crate::simulation::demand::{Demand, Group, Groups};
+use crate::simulation::inter_pod::Rules;
 use crate::simulation::preempt;
 use crate::simulation::work;
 use crate::simulation::world::{NodeOrigin, Saved, SimCluster, SimNodes};
@@ -189,7 +189,7 @@ pub(crate) fn existing<'a>(
         .filter(|index| !world.nodes[*index].closed)
         .collect();
     order.sort_by(|a, b| {
-        let key = |node: &NodeIndex| world.nodes[*node].site != NodeOrigin::Node;
+        let key = |node: &NodeIndex| world.nodes[*node].origin != NodeOrigin::Node;
         (key(a), &world.nodes[*a].name).cmp(&(key(b), &world.nodes[*b].name))
     });
     let mut fit_index = FitIndex::over(&order, world);
@@ -197,7 +197,7 @@ pub(crate) fn existing<'a>(
     let mut groups = demand.groups;
     let mut nodes = FitIndex::default();
     if !bookings.is_empty() {
-        let working = order.partition_point(|node| world.nodes[*node].site == NodeOrigin::Node);
+        let working = order.partition_point(|node| world.nodes[*node].origin == NodeOrigin::Node);
         nodes = FitIndex::over(&order[..working], world);
     }
     // Pods that depend on other pods are tried again as long as something was placed in between:
@@ -243,9 +243,9 @@ pub(crate) fn existing<'a>(
 /// What is left of a group is looked at no more in this decision.
 fn leave_out<'a>(turn: &mut DecisionBuilder<'a>, group: &mut Group<'a>) {
     let why = work::chained();
-    for asker in std::mem::take(&mut group.pods) {
+    for to_place in std::mem::take(&mut group.pods) {
         if group.calls() {
-            turn.say(asker, &PodVerdict::NoCompatiblePool { why: why.clone() });
+            turn.say(to_place, &PodVerdict::NoCompatiblePool { why: why.clone() });
         }
     }
 }
@@ -264,7 +264,7 @@ fn ranks(
 /// Whether pods of a shape have affinity to others of which none has a place yet, so that they fit nowhere.
 pub(crate) fn is_stranded(world: &mut SimCluster<'_>, shape: ShapeId) -> bool {
     let rules = world.rules(shape);
-    rules.is_some_and(|rules| world.company.is_stranded(&rules))
+    rules.is_some_and(|rules| world.inter_pod.is_stranded(&rules))
 }
 
 /// Places what fits of one group; says whether anything did. `firm`: nobody is preempted.
@@ -279,10 +279,13 @@ fn settle<'a>(
         return false;
     }
     let pods = std::mem::take(&mut group.pods);
-    let placed = seat(turn, world, group, &pods, |turn, world, need| {
+    let placed = place_pods(turn, world, group, &pods, |turn, world, need| {
         if firm {
             let placed = place(world, group.shape, need, pods.len(), fit_index);
-            return placed.into_iter().map(|(b, n)| Seats::free(b, n)).collect();
+            return placed
+                .into_iter()
+                .map(|(b, n)| PlacedPods::free(b, n))
+                .collect();
         }
         let asked = (group.shape, need);
         on_existing(turn, world, asked, pods.len(), fit_index, &mut None)
@@ -294,12 +297,12 @@ fn settle<'a>(
 
 /// Places as many of these pods of a group as `put` has room for, and says so of them; says how many, from
 /// the first on.
-pub(crate) fn seat<'a>(
+pub(crate) fn place_pods<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
     group: &Group<'a>,
-    pods: &[Asker<'a>],
-    put: impl FnOnce(&DecisionBuilder<'a>, &mut SimCluster<'a>, Option<&VolumeNeed>) -> Vec<Seats>,
+    pods: &[PodToPlace<'a>],
+    put: impl FnOnce(&DecisionBuilder<'a>, &mut SimCluster<'a>, Option<&VolumeNeed>) -> Vec<PlacedPods>,
 ) -> usize {
     let mut placed = 0;
     let need = group.need.clone();
@@ -307,23 +310,23 @@ pub(crate) fn seat<'a>(
     if first.is_some_and(|first| turn.promises.taken(first.key, need.as_deref()).is_some()) {
         return 0;
     }
-    for seats in put(turn, world, need.as_deref()) {
-        let (node, count) = (seats.node, seats.count);
+    for placed_pods in put(turn, world, need.as_deref()) {
+        let (node, count) = (placed_pods.node, placed_pods.count);
         if count == 0 {
             continue;
         }
-        let guest = (group.shape, group.need.clone(), count);
-        world.nodes[node].guests.push(guest);
+        let new_pods = (group.shape, group.need.clone(), count);
+        world.nodes[node].new_pods.push(new_pods);
         if group.calls() {
-            let verdict = seats.verdict(world);
+            let verdict = placed_pods.verdict(world);
             let waits = matches!(verdict, PodVerdict::FitsMachine { .. });
-            let seated = &pods[placed..placed + count];
-            for asker in seated {
-                turn.say(*asker, &verdict);
+            let these = &pods[placed..placed + count];
+            for to_place in these {
+                turn.say(*to_place, &verdict);
             }
             if waits {
                 let name = &world.nodes[node].name;
-                bookings::keep(turn, name, seated.iter().map(|asker| asker.pod));
+                bookings::keep(turn, name, these.iter().map(|one| one.pod));
             }
         }
         placed += count;
@@ -336,17 +339,17 @@ pub(crate) fn seat<'a>(
 
 /// Pods that were put on one place.
 #[derive(Debug)]
-pub(crate) struct Seats {
+pub(crate) struct PlacedPods {
     pub(crate) node: NodeIndex,
     pub(crate) count: usize,
     /// Who is preempted for them.
     pub(crate) preempts: BTreeMap<PodKey, i32>,
 }
 
-impl Seats {
+impl PlacedPods {
     /// Places `count` pods in free room, without preemption.
-    pub(crate) fn free(node: NodeIndex, count: usize) -> Seats {
-        Seats {
+    pub(crate) fn free(node: NodeIndex, count: usize) -> PlacedPods {
+        PlacedPods {
             node,
             count,
             preempts: BTreeMap::new(),
@@ -356,7 +359,7 @@ impl Seats {
     /// What is said of the pods.
     pub(crate) fn verdict(self, world: &SimCluster<'_>) -> PodVerdict {
         let node = &world.nodes[self.node];
-        match &node.site {
+        match &node.origin {
             NodeOrigin::Machine(machine) => PodVerdict::FitsMachine {
                 machine: machine.clone(),
             },
@@ -377,7 +380,7 @@ pub(crate) fn on_existing(
     count: usize,
     fit_index: &mut FitIndex,
     undo: &mut Option<&mut Vec<(NodeIndex, Saved)>>,
-) -> Vec<Seats> {
+) -> Vec<PlacedPods> {
     let placed = put(
         world,
         (shape, need),
@@ -386,16 +389,19 @@ pub(crate) fn on_existing(
         undo,
         Newcomers::Settled,
     );
-    let mut seats: Vec<Seats> = placed.into_iter().map(|(b, n)| Seats::free(b, n)).collect();
-    let left = count - seats.iter().map(|seats| seats.count).sum::<usize>();
-    for forced in preempt::force(world, shape, need, left, fit_index, undo) {
-        seats.push(Seats {
-            node: forced.node,
+    let mut placed_pods: Vec<PlacedPods> = placed
+        .into_iter()
+        .map(|(b, n)| PlacedPods::free(b, n))
+        .collect();
+    let left = count - placed_pods.iter().map(|one| one.count).sum::<usize>();
+    for preempting in preempt::force(world, shape, need, left, fit_index, undo) {
+        placed_pods.push(PlacedPods {
+            node: preempting.node,
             count: 1,
-            preempts: forced.victims(world, &turn.view),
+            preempts: preempting.victims(world, &turn.view),
         });
     }
-    seats
+    placed_pods
 }
 
 /// Places up to `count` pods of a shape on the places of a fit index; says how many went where.
@@ -452,8 +458,8 @@ pub(crate) fn lay_with_undo(
         Newcomers::OneByOne,
     );
     let left = count - placed.iter().map(|(_, came)| came).sum::<usize>();
-    let forced = preempt::force(world, shape, need, left, fit_index, &mut undo);
-    placed.extend(forced.into_iter().map(|forced| (forced.node, 1)));
+    let preempting = preempt::force(world, shape, need, left, fit_index, &mut undo);
+    placed.extend(preempting.into_iter().map(|one| (one.node, 1)));
     placed
 }
 
@@ -480,7 +486,7 @@ fn put(
     world.prepare(id);
     let shape = world.shapes[id].shape;
     let one_by_one = newcomers == Newcomers::OneByOne;
-    let timid = one_by_one && !world.soft.is_empty() && !world.preempts(id);
+    let timid = one_by_one && !world.expendable_pods.is_empty() && !world.preempts(id);
     let mut placed: Vec<(NodeIndex, usize)> = Vec::new();
     let mut from = FitPlaceIndex(0);
     while left > 0 {
@@ -497,14 +503,14 @@ fn put(
         let count = usize::try_from(most).unwrap_or(usize::MAX).min(left);
         let pods = Resident::of(id, count as u64);
         let saved = undo.is_some().then(|| world.save(index, pods));
-        let floor = rules.as_deref().map(|rules| world.company.floor(rules));
+        let floor = rules.as_deref().map(|rules| world.inter_pod.floor(rules));
         world.put(index, id, count as u64, false);
         let bindings = world.supply(index, need, count as u64);
         if let (Some(undo), Some(mut saved)) = (undo.as_deref_mut(), saved) {
             saved.with(bindings);
             undo.push((index, saved));
         }
-        let risen = rules.as_deref().map(|rules| world.company.floor(rules)) > floor;
+        let risen = rules.as_deref().map(|rules| world.inter_pod.floor(rules)) > floor;
         match placed.last_mut() {
             Some((last, sum)) if *last == index => *sum += count,
             _ => placed.push((index, count)),
@@ -555,7 +561,7 @@ pub(crate) fn admitted(
         return None;
     }
     let most = rules.map_or(u64::MAX, |rules| {
-        world.company.most(rules, world.company.at(index))
+        world.inter_pod.most(rules, world.inter_pod.at(index))
     });
     let most = world.served(index, need, room.min(most));
     Some(most).filter(|most| *most > 0)

@@ -127,7 +127,7 @@ fn add_machine<'a>(
     };
     let index = world.add(SimNode {
         name: machine.name.clone(),
-        site: NodeOrigin::Machine(machine.name.clone()),
+        origin: NodeOrigin::Machine(machine.name.clone()),
         labels: promise.labels.into(),
         taints: promise.taints,
         unschedulable: false,
@@ -138,7 +138,7 @@ fn add_machine<'a>(
         ports: Vec::new(),
         residents: IndexVec::default(),
         slots: slots::promised(turn, machine.pool_name(), machine.instance_type),
-        guests: Vec::new(),
+        new_pods: Vec::new(),
         bindings: VolumeBindings::default(),
         receives: false,
     });
@@ -296,7 +296,7 @@ fn simulate_node(
         && machine.is_some_and(|machine| expected_back(turn, machine, node));
     let mut simulated = SimNode {
         name: name.clone(),
-        site: NodeOrigin::Node,
+        origin: NodeOrigin::Node,
         labels: node.labels.clone(),
         taints: node.taints.clone(),
         unschedulable: node.unschedulable,
@@ -307,7 +307,7 @@ fn simulate_node(
         ports: Vec::new(),
         residents: IndexVec::default(),
         slots: slots::of_node(turn, name, machine.filter(|_| coming)),
-        guests: Vec::new(),
+        new_pods: Vec::new(),
         bindings: VolumeBindings::default(),
         receives: false,
     };
@@ -320,7 +320,7 @@ fn simulate_node(
     if let Some(machine) = machine.filter(|_| coming)
         && let Some(promise) = promise(turn, choices, machine)
     {
-        simulated.site = NodeOrigin::Machine(machine.name.clone());
+        simulated.origin = NodeOrigin::Machine(machine.name.clone());
         for (key, value) in promise.labels {
             simulated.labels.entry(key).or_insert(value);
         }

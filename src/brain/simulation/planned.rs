@@ -15,9 +15,9 @@ use model::report::PodVerdict;
 use model::tolerant::UnknownFields;
 
 use crate::decision::addresses::AddressBook;
-use crate::decision::asker::Asker;
 use crate::decision::cpu_book::CpuBook;
 use crate::decision::names::Taken;
+use crate::decision::pod_to_place::PodToPlace;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{
     ChoiceIndex, FitPlaceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex, PlannedIndex,
@@ -131,8 +131,8 @@ impl PlannedMachines {
         turn.view.snapshot.cluster_id.as_ref()?;
         let taken = self.taken.get_or_insert_with(|| Taken::of(turn));
         let (name, token) = taken.fresh(turn, choice.pool)?;
-        let site = NodeOrigin::Planned(self.machines.next_index());
-        let node = offer::place(world, choice, offer, (name.clone(), vmid), site);
+        let origin = NodeOrigin::Planned(self.machines.next_index());
+        let node = offer::place(world, choice, offer, (name.clone(), vmid), origin);
         self.fit_index.push(node, world);
         self.machines.push(PlannedMachine {
             choice: at.0,
@@ -147,9 +147,9 @@ impl PlannedMachines {
         Some(node)
     }
 
-    /// These pods of a group are what the machine at this site is for.
-    pub(crate) fn assign(&mut self, site: &NodeOrigin, group: GroupIndex, pods: Range<usize>) {
-        let NodeOrigin::Planned(machine) = site else {
+    /// These pods of a group are what the machine at this origin is for.
+    pub(crate) fn assign(&mut self, origin: &NodeOrigin, group: GroupIndex, pods: Range<usize>) {
+        let NodeOrigin::Planned(machine) = origin else {
             return;
         };
         let assigned = &mut self.machines[*machine].assigned;
@@ -187,7 +187,7 @@ impl PlannedMachines {
         self,
         turn: &mut DecisionBuilder<'_>,
         choices: &ChoiceList<'_>,
-        pods: impl Fn(&AssignedPods) -> &'k [Asker<'k>],
+        pods: impl Fn(&AssignedPods) -> &'k [PodToPlace<'k>],
     ) {
         if !self.machines.is_empty() {
             turn.memory.last_scale_up = Some(turn.now());
@@ -210,7 +210,7 @@ impl PlannedMachines {
             let Some(spec) = create_spec(turn, &planned, (choice, offer), (addresses, cpus)) else {
                 continue;
             };
-            bookings::keep(turn, &planned.name, pods().map(|asker| asker.pod));
+            bookings::keep(turn, &planned.name, pods().map(|one| one.pod));
             let target = Target {
                 region: choice.policy.region.clone(),
                 host: offer.host.clone(),
@@ -222,10 +222,10 @@ impl PlannedMachines {
                 CreateReason::Min { have, min } => Reason::BelowMin {
                     have,
                     min,
-                    pods: sorted(pods().map(|asker| asker.key)),
+                    pods: sorted(pods().map(|one| one.key)),
                 },
                 CreateReason::Pods => Reason::PendingPods {
-                    pods: sorted(pods().map(|asker| asker.key)),
+                    pods: sorted(pods().map(|one| one.key)),
                 },
             };
             let precondition = Precondition {
@@ -242,7 +242,7 @@ impl PlannedMachines {
 fn tell_no_cpus<'k>(
     turn: &mut DecisionBuilder<'_>,
     (choice, offer): (&Choice<'_>, &Offer<'_>),
-    pods: impl Iterator<Item = &'k Asker<'k>>,
+    pods: impl Iterator<Item = &'k PodToPlace<'k>>,
 ) {
     let refused = Refused::Host {
         host: offer.host.clone(),
@@ -259,7 +259,7 @@ fn tell_no_cpus<'k>(
     };
     let why = BTreeMap::from([(choice.label.clone(), refused.into())]);
     let verdict = PodVerdict::Held { why: why.into() };
-    for line in pods.filter_map(|asker| asker.line) {
+    for line in pods.filter_map(|one| one.line) {
         turn.answer(line, verdict.clone());
     }
 }

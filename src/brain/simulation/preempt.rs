@@ -21,18 +21,18 @@ use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::{NamespacedShape, Resident};
 use crate::index::{FitPlaceIndex, NodeIndex, ShapeId};
 use crate::observed::view::SnapshotView;
-use crate::simulation::company::Rules;
+use crate::simulation::inter_pod::Rules;
 use crate::simulation::pack::{self, FitIndex};
 use crate::simulation::world::{Saved, SimCluster};
 
 /// What expendable pods of a place held in the beginning.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Soft {
+pub(crate) struct ExpendablePods {
     pods: BTreeMap<ShapeId, u64>,
     held: Resources,
 }
 
-impl Soft {
+impl ExpendablePods {
     /// `count` more pods of an expendable shape, each of which asks for `asked`, are on this place.
     pub(crate) fn add(&mut self, id: ShapeId, asked: &Resources, count: u64) {
         let all = self.pods.entry(id).or_default();
@@ -64,13 +64,13 @@ impl Soft {
 
 /// A pod that was put where others are preempted for it.
 #[derive(Debug)]
-pub(crate) struct Forced {
+pub(crate) struct PreemptingPod {
     pub(crate) node: NodeIndex,
     /// Shapes, how many of each went before, and how many go for this pod.
     victims: Vec<(ShapeId, u64, u64)>,
 }
 
-impl Forced {
+impl PreemptingPod {
     /// The pods that are preempted, with their priorities.
     pub(crate) fn victims(
         &self,
@@ -109,21 +109,23 @@ impl SimCluster<'_> {
 
     /// Expendable pods of a place that are preempted for pods that this decision put there.
     pub(crate) fn preempted(&self, index: NodeIndex) -> bool {
-        self.soft.get(&index).is_some_and(|soft| {
-            let mut shapes = soft.pods.keys();
-            shapes.any(|id| self.gone(soft, index, *id) > 0)
+        self.expendable_pods.get(&index).is_some_and(|on| {
+            let mut shapes = on.pods.keys();
+            shapes.any(|id| self.gone(on, index, *id) > 0)
         })
     }
 
     /// Whether any was preempted anywhere.
     pub(crate) fn any_preempted(&self) -> bool {
-        self.soft.keys().any(|index| self.preempted(*index))
+        self.expendable_pods
+            .keys()
+            .any(|index| self.preempted(*index))
     }
 
-    fn gone(&self, soft: &Soft, index: NodeIndex, id: ShapeId) -> u64 {
+    fn gone(&self, expendable_pods: &ExpendablePods, index: NodeIndex, id: ShapeId) -> u64 {
         let here = self.nodes[index].residents.iter().filter(|r| r.shape == id);
         let here = here.map(|resident| resident.count).sum();
-        let before = soft.pods.get(&id).copied().unwrap_or(0);
+        let before = expendable_pods.pods.get(&id).copied().unwrap_or(0);
         before.saturating_sub(here)
     }
 }
@@ -137,9 +139,9 @@ pub(crate) fn force(
     left: usize,
     fit_index: &mut FitIndex,
     undo: &mut Option<&mut Vec<(NodeIndex, Saved)>>,
-) -> Vec<Forced> {
+) -> Vec<PreemptingPod> {
     let mut placed = Vec::new();
-    if world.soft.is_empty() || left == 0 || !world.preempts(id) {
+    if world.expendable_pods.is_empty() || left == 0 || !world.preempts(id) {
         return placed;
     }
     let rules = world.rules(id);
@@ -148,7 +150,7 @@ pub(crate) fn force(
     while placed.len() < left
         && let Some(index) = fit_index.node(from)
     {
-        let floor = rules.as_deref().map(|rules| world.company.floor(rules));
+        let floor = rules.as_deref().map(|rules| world.inter_pod.floor(rules));
         let Some((victims, trail)) = make_way(world, id, need, index, rules.as_deref()) else {
             from.0 += 1;
             continue;
@@ -157,19 +159,19 @@ pub(crate) fn force(
             undo.extend(trail.into_iter().map(|saved| (index, saved)));
         }
         fit_index.raise(from, world);
-        placed.push(Forced {
+        placed.push(PreemptingPod {
             node: index,
             victims,
         });
         // Where pods of this shape are spread, this one may have opened a place that was passed over.
-        if rules.as_deref().map(|rules| world.company.floor(rules)) > floor {
+        if rules.as_deref().map(|rules| world.inter_pod.floor(rules)) > floor {
             from = FitPlaceIndex(0);
         }
     }
     placed
 }
 
-/// Who goes: see [`Forced::victims`].
+/// Who goes: see [`PreemptingPod::victims`].
 type Victims = Vec<(ShapeId, u64, u64)>;
 
 /// Puts one pod on a place from which expendable pods go for it; what takes it back. Nothing has changed
@@ -181,9 +183,9 @@ fn make_way(
     index: NodeIndex,
     rules: Option<&Rules>,
 ) -> Option<(Victims, Vec<Saved>)> {
-    let (node, soft) = (&world.nodes[index], world.soft.get(&index)?);
+    let (node, expendable_pods) = (&world.nodes[index], world.expendable_pods.get(&index)?);
     if node.closed
-        || !soft.may_hold(&world.shapes[id].shape.requests, &node.free)
+        || !expendable_pods.may_hold(&world.shapes[id].shape.requests, &node.free)
         || !world.admits(id, index)
         || world.reach_misfit(index, need).is_some()
     {
@@ -227,7 +229,7 @@ fn make_way(
     world.put(index, id, 1, false);
     saved.with(world.supply(index, need, 1));
     trail.push(saved);
-    let rest = world.soft.get(&index)?;
+    let rest = world.expendable_pods.get(&index)?;
     let counted = victims.into_iter().map(|(victim, count)| {
         let before = world.gone(rest, index, victim).saturating_sub(count);
         (victim, before, count)
@@ -249,11 +251,11 @@ pub(crate) fn ask(
     let rules: Option<Arc<Rules>> = world.rules(id);
     world.prepare(id);
     let (victims, trail) = make_way(world, id, need, index, rules.as_deref())?;
-    let forced = Forced {
+    let preempting = PreemptingPod {
         node: index,
         victims,
     };
-    let pods = forced.victims(world, view);
+    let pods = preempting.victims(world, view);
     for saved in trail.into_iter().rev() {
         world.restore(index, saved);
     }

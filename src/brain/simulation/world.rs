@@ -2,7 +2,9 @@
 //! still free on it. Pods are put into it; nothing is ever read back from the snapshot.
 
 use crate::constraints::shape::{NamespacedShape, Resident};
-use crate::index::{ChoosyId, ClassId, IndexVec, NodeIndex, PlannedIndex, ResidentIndex, ShapeId};
+use crate::index::{
+    ClassId, IndexVec, NodeIndex, PlannedIndex, RequirementsId, ResidentIndex, ShapeId,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -20,8 +22,8 @@ use crate::constraints::fit::volumes::{self, VolumeNeed};
 use crate::constraints::fit::{self, NodeView, amounts};
 use crate::constraints::free_volumes::{AssumedBindings, FreeVolumes, VolumeBindings, VolumeNode};
 use crate::simulation::classes::NodeClasses;
-use crate::simulation::company::{Company, Preferences, Rules};
-use crate::simulation::preempt::Soft;
+use crate::simulation::inter_pod::{InterPodConstraints, Preferences, Rules};
+use crate::simulation::preempt::ExpendablePods;
 
 /// What stands behind a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +40,7 @@ pub(crate) enum NodeOrigin {
 #[derive(Clone, Debug)]
 pub(crate) struct SimNode {
     pub(crate) name: Arc<str>,
-    pub(crate) site: NodeOrigin,
+    pub(crate) origin: NodeOrigin,
     pub(crate) labels: Shared<Labels>,
     pub(crate) taints: Vec<Taint>,
     pub(crate) unschedulable: bool,
@@ -56,7 +58,7 @@ pub(crate) struct SimNode {
     /// What volumes it can still attach; `None` when it has no limit.
     pub(crate) slots: Option<Arc<AttachSlots>>,
     /// Pods that this decision puts here and that are not bound: shape, claims, how many.
-    pub(crate) guests: Vec<(ShapeId, Option<Arc<VolumeNeed>>, usize)>,
+    pub(crate) new_pods: Vec<(ShapeId, Option<Arc<VolumeNeed>>, usize)>,
     /// Volumes that claims of pods which this decision puts here took.
     pub(crate) bindings: VolumeBindings,
     /// Pods of a node that goes shall come here: it must stay.
@@ -97,9 +99,9 @@ pub(crate) struct SimCluster<'a> {
     pub(crate) shapes: SimShapes<'a>,
     pub(crate) nodes: SimNodes,
     pub(crate) by_name: BTreeMap<Arc<str>, NodeIndex>,
-    pub(crate) company: Company<'a>,
+    pub(crate) inter_pod: InterPodConstraints<'a>,
     /// What expendable pods hold, by node: see [`preempt`](crate::simulation::preempt).
-    pub(crate) soft: BTreeMap<NodeIndex, Soft>,
+    pub(crate) expendable_pods: BTreeMap<NodeIndex, ExpendablePods>,
     /// Pods of a lower priority are expendable.
     expendable: i32,
     /// Volumes that claims could have, and those that were given to some.
@@ -107,7 +109,7 @@ pub(crate) struct SimCluster<'a> {
     pub(crate) assumed: AssumedBindings,
     classes: NodeClasses<'a>,
     /// What each shape asks of labels and taints.
-    requirements: IndexVec<ShapeId, ChoosyId>,
+    requirements: IndexVec<ShapeId, RequirementsId>,
     alike: Alike<'a>,
 }
 
@@ -127,7 +129,7 @@ impl SimNode {
         VolumeNode {
             name: &self.name,
             labels: &self.labels,
-            new: matches!(self.site, NodeOrigin::Planned(_)),
+            new: matches!(self.origin, NodeOrigin::Planned(_)),
         }
     }
 
@@ -151,8 +153,8 @@ impl<'a> SimCluster<'a> {
             shapes: SimShapes::default(),
             nodes: SimNodes::default(),
             by_name: BTreeMap::new(),
-            company: Company::new(namespaces, default_spread),
-            soft: BTreeMap::new(),
+            inter_pod: InterPodConstraints::new(namespaces, default_spread),
+            expendable_pods: BTreeMap::new(),
             expendable: policy.scale_up.expendable_priority,
             free_volumes,
             assumed: AssumedBindings::default(),
@@ -180,7 +182,7 @@ impl<'a> SimCluster<'a> {
         node.class = self
             .classes
             .class(&node.labels, &node.taints, node.unschedulable);
-        self.company.add_node(&node);
+        self.inter_pod.add_node(&node);
         self.nodes.push(node)
     }
 
@@ -192,7 +194,7 @@ impl<'a> SimCluster<'a> {
             self.shapes.push(pod);
             let requirements = self.classes.requirements(shape);
             self.requirements.push(requirements);
-            self.company.add_shape(&self.shapes, &self.nodes);
+            self.inter_pod.add_shape(&self.shapes, &self.nodes);
         }
         id
     }
@@ -204,7 +206,7 @@ impl<'a> SimCluster<'a> {
 
     /// What other pods ask of the place of a pod of a shape; `None` when they do not matter.
     pub(crate) fn rules(&mut self, id: ShapeId) -> Option<Arc<Rules>> {
-        self.company.rules(&self.shapes, &self.nodes, id)
+        self.inter_pod.rules(&self.shapes, &self.nodes, id)
     }
 
     /// Makes [`SimCluster::admits`] ready for a shape.
@@ -218,7 +220,7 @@ impl<'a> SimCluster<'a> {
     }
 
     /// Whether two shapes ask the same of labels and taints.
-    pub(crate) fn requirements(&self, id: ShapeId) -> ChoosyId {
+    pub(crate) fn requirements(&self, id: ShapeId) -> RequirementsId {
         self.requirements[id]
     }
 
@@ -300,7 +302,7 @@ impl<'a> SimCluster<'a> {
     /// Puts pods on a place where none are yet, those of each shape at once.
     pub(crate) fn fill(&mut self, index: NodeIndex, residents: IndexVec<ResidentIndex, Resident>) {
         for pods in &residents {
-            self.soften(index, pods.shape, pods.count);
+            self.note_expendable(index, pods.shape, pods.count);
             self.hold(index, *pods);
         }
         self.nodes[index].residents = residents;
@@ -308,15 +310,15 @@ impl<'a> SimCluster<'a> {
 
     /// Puts `count` pods of a shape on a place.
     pub(crate) fn put(&mut self, index: NodeIndex, id: ShapeId, count: u64, deleting: bool) {
-        self.soften(index, id, count);
+        self.note_expendable(index, id, count);
         self.lay(index, id, count, deleting);
     }
 
     /// Expendable pods come to a place.
-    fn soften(&mut self, index: NodeIndex, id: ShapeId, count: u64) {
+    fn note_expendable(&mut self, index: NodeIndex, id: ShapeId, count: u64) {
         if self.expendable(id) {
-            let soft = self.soft.entry(index).or_default();
-            soft.add(id, &self.shapes[id].shape.requests, count);
+            let expendable_pods = self.expendable_pods.entry(index).or_default();
+            expendable_pods.add(id, &self.shapes[id].shape.requests, count);
         }
     }
 
@@ -331,7 +333,7 @@ impl<'a> SimCluster<'a> {
             }
         }
         let (open, count) = (!node.closed, signed(pods.count));
-        self.company
+        self.inter_pod
             .put(index, pods.shape, count, pods.deleting, open);
     }
 
@@ -385,7 +387,7 @@ impl<'a> SimCluster<'a> {
             }
         }
         let (open, gone) = (!node.closed, -signed(pods.count));
-        self.company
+        self.inter_pod
             .put(index, pods.shape, gone, pods.deleting, open);
         (pods, saved)
     }
@@ -431,7 +433,7 @@ impl<'a> SimCluster<'a> {
             }
         };
         let open = !node.closed;
-        self.company
+        self.inter_pod
             .put(index, pods.shape, count, pods.deleting, open);
     }
 
@@ -440,7 +442,7 @@ impl<'a> SimCluster<'a> {
     pub(crate) fn close(&mut self, index: NodeIndex) {
         if !self.nodes[index].closed {
             self.count_residents(index, false);
-            self.company.turn(index, false);
+            self.inter_pod.turn(index, false);
             self.nodes[index].closed = true;
         }
     }
@@ -449,7 +451,7 @@ impl<'a> SimCluster<'a> {
     pub(crate) fn reopen(&mut self, index: NodeIndex) {
         if self.nodes[index].closed {
             self.nodes[index].closed = false;
-            self.company.turn(index, true);
+            self.inter_pod.turn(index, true);
             self.count_residents(index, true);
         }
     }
@@ -458,12 +460,12 @@ impl<'a> SimCluster<'a> {
         for resident in &self.nodes[index].residents {
             let count = signed(resident.count);
             let count = if open { count } else { -count };
-            self.company
+            self.inter_pod
                 .count(index, resident.shape, count, resident.deleting);
         }
     }
 
-    /// A planned place becomes one with other labels and so much free; see [`Company::indifferent`].
+    /// A planned place becomes one with other labels and so much free; see [`InterPodConstraints::indifferent`].
     pub(crate) fn become_other(&mut self, index: NodeIndex, labels: Labels, free: Resources) {
         let node = &mut self.nodes[index];
         node.labels = labels.into();
@@ -485,20 +487,20 @@ impl<'a> SimCluster<'a> {
                 node.residents.remove(at);
             }
             let open = !node.closed;
-            self.company.put(index, id, -1, false, open);
+            self.inter_pod.put(index, id, -1, false, open);
         }
     }
 
-    /// What a shape prefers of the company of other pods; see [`Company::preferences`].
+    /// The preferences of a shape about other pods; see [`InterPodConstraints::preferences`].
     pub(crate) fn preferences(&mut self, id: ShapeId, defaults: bool) -> Option<Arc<Preferences>> {
-        self.company
+        self.inter_pod
             .preferences(&self.shapes, &self.nodes, id, defaults)
     }
 
     /// A closed place becomes one with other labels and so much free.
     pub(crate) fn relocate(&mut self, index: NodeIndex, labels: Labels, free: Resources) {
         self.become_other(index, labels, free);
-        self.company.relocate(index, &self.nodes[index]);
+        self.inter_pod.relocate(index, &self.nodes[index]);
     }
 
     /// Puts a pod on the node that kube-scheduler has nominated for it.
@@ -514,7 +516,7 @@ impl<'a> SimCluster<'a> {
             self.put(index, id, 1, pod.deletion.is_some());
             self.supply(index, need, 1);
             let node = &mut self.nodes[index];
-            node.guests.push((id, need.cloned().map(Arc::new), 1));
+            node.new_pods.push((id, need.cloned().map(Arc::new), 1));
         }
     }
 }

@@ -333,7 +333,7 @@ fn a_long_chain_of_pods_is_cut_and_named() {
         lab
     };
     let lab = chain(100);
-    let (decision, free) = lab.decide_within(crate::decision::turn::STEPS);
+    let (decision, free) = lab.decide_within(crate::decision::turn::DECISION_STEPS);
     assert!(of_evil(&decision).all(|verdict| matches!(verdict, PodVerdict::FitsNode { .. })));
     // So much that they are looked at, and too little for all rounds.
     let is_whole = |steps: &u64| {

@@ -143,7 +143,7 @@ fn tiny(limits: bool, lots: WorldLots) -> impl Strategy<Value = Tiny> {
                 types.dedup();
             }
             let mins = vec![0; pools.len()];
-            let mut room = MOST;
+            let mut room = MAX_PODS;
             for of in &mut pods {
                 of.count = of.count.min(room);
                 room -= of.count;
@@ -171,7 +171,7 @@ pub(super) fn tiny_below_min(limits: bool) -> impl Strategy<Value = Tiny> {
 }
 
 /// So many pods at most: what is searched grows faster than exponentially.
-const MOST: usize = 8;
+const MAX_PODS: usize = 8;
 
 pub(super) fn build(tiny: &Tiny) -> Lab {
     let mut lab = lab();

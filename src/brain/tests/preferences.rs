@@ -1,4 +1,4 @@
-//! Preferences about the company of other pods: they steer what costs nothing, and never make a machine.
+//! Preferences about other pods: they steer what costs nothing, and never make a machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -5,9 +5,9 @@ use super::{NodeView, selector};
 use model::scheduling::{Effect, PodShape};
 
 /// What a `PreferNoSchedule` taint that is not tolerated weighs: as much as the strongest preference.
-const TAINT: i64 = 100;
+const TAINT_PENALTY: i64 = 100;
 /// What all preferences together weigh at most.
-const MOST: i64 = 1000;
+const MAX_PENALTY: i64 = 1000;
 
 /// The weight of a shape's preferences that a place does not meet.
 pub(crate) fn unmet(shape: &PodShape, place: NodeView<'_>) -> i64 {
@@ -19,6 +19,9 @@ pub(crate) fn unmet(shape: &PodShape, place: NodeView<'_>) -> i64 {
         .iter()
         .filter(|taint| taint.effect == Effect::PreferNoSchedule)
         .filter(|taint| !shape.tolerations.iter().any(|t| t.tolerates(taint)))
-        .map(|_| TAINT);
-    missed.chain(taints).fold(0, i64::saturating_add).min(MOST)
+        .map(|_| TAINT_PENALTY);
+    missed
+        .chain(taints)
+        .fold(0, i64::saturating_add)
+        .min(MAX_PENALTY)
 }

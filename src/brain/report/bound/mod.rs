@@ -148,8 +148,8 @@ impl BoundInput {
         }
         let open = world.nodes.indexed().filter(|(_, node)| !node.closed);
         // What expendable pods hold counts as free: kube-scheduler takes it from them.
-        let free = |(index, node): (NodeIndex, &SimNode)| match world.soft.get(&index) {
-            Some(soft) => (index, soft.without(&node.free)),
+        let free = |(index, node): (NodeIndex, &SimNode)| match world.expendable_pods.get(&index) {
+            Some(expendable_pods) => (index, expendable_pods.without(&node.free)),
             None => (index, node.free.clone()),
         };
         before.rooms = open.map(free).collect();

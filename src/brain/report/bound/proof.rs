@@ -5,9 +5,9 @@ use super::problem::CoverProblem;
 use crate::index::{ChoiceIndex, IndexVec, PodClassIndex};
 
 /// What one unit of price is in the integers that rates are reckoned in, where prices need few bits.
-const FINE: u32 = 84;
+const UNIT_BITS: u32 = 84;
 /// Rates that ask too much of a machine are lowered in parts of two to the power of this.
-const PARTS: u32 = 24;
+const PART_BITS: u32 = 24;
 
 /// Rates as integers: a levy takes the rate at its own position in `rates` for each unit that is paid, where a machine's price is its
 /// price times `unit`.
@@ -20,7 +20,7 @@ pub(super) struct IntegerRates {
 /// What a unit of price is, for these prices: the finer the cheaper they are, so that nothing overflows.
 pub(super) fn choose_unit(prices: &IndexVec<ChoiceIndex, i128>) -> i128 {
     let most = prices.iter().copied().max().unwrap_or(0).max(1);
-    1 << FINE.saturating_sub(most.ilog2())
+    1 << UNIT_BITS.saturating_sub(most.ilog2())
 }
 
 /// The least that machines for all classes cost, as far as these rates show; `None` where a number is too
@@ -80,7 +80,7 @@ fn lower_rates(
     found: &IntegerRates,
     prices: &IndexVec<ChoiceIndex, i128>,
 ) -> Option<Vec<i128>> {
-    let mut part: i128 = 1 << PARTS;
+    let mut part: i128 = 1 << PART_BITS;
     for (candidate, price) in prices.indexed() {
         let mut asked: i128 = 0;
         for (levy, rate) in levies.iter().zip(&found.rates) {
@@ -88,14 +88,17 @@ fn lower_rates(
         }
         let may = price.checked_mul(found.unit)?;
         if asked > may {
-            // floor(may × 2^PARTS / asked), with `asked` made a little larger rather than a product too large.
-            part = part.min(may / divide_up(asked, 1 << PARTS));
+            // floor(may × 2^PART_BITS / asked), with `asked` made a little larger rather than a product too large.
+            part = part.min(may / divide_up(asked, 1 << PART_BITS));
         }
     }
     let lower = |rate: &i128| {
-        Some((rate >> PARTS).checked_mul(part)? + (((rate & ((1 << PARTS) - 1)) * part) >> PARTS))
+        Some(
+            (rate >> PART_BITS).checked_mul(part)?
+                + (((rate & ((1 << PART_BITS) - 1)) * part) >> PART_BITS),
+        )
     };
-    if part == 1 << PARTS {
+    if part == 1 << PART_BITS {
         return Some(found.rates.clone());
     }
     found.rates.iter().map(lower).collect()

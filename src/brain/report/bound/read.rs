@@ -207,8 +207,8 @@ fn stays(
 ) -> IndexVec<CliqueIndex, bool> {
     // What this decision put there could be elsewhere in another plan.
     let moves = |shape: ShapeId| -> u64 {
-        let guests = node.guests.iter().filter(|(guest, ..)| *guest == shape);
-        guests.map(|(_, _, count)| *count as u64).sum()
+        let new_pods = node.new_pods.iter().filter(|(of, ..)| *of == shape);
+        new_pods.map(|(_, _, count)| *count as u64).sum()
     };
     let stays = |r: &&Resident| !r.deleting && !world.expendable(r.shape);
     let stay = node.residents.iter().filter(stays);

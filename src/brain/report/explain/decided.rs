@@ -49,9 +49,9 @@ pub(super) fn carry_out<'a>(
         // What replaces nodes is full of their pods.
         if !matches!(action.reason, Reason::Replaces { .. }) {
             // No `PlannedMachines` are beside this world: only that the node is a planned one counts.
-            let site = NodeOrigin::Planned(PlannedIndex(index));
+            let origin = NodeOrigin::Planned(PlannedIndex(index));
             let named = (action.target.machine.clone(), mark.vmid);
-            offer::place(&mut world, choice, offer, named, site);
+            offer::place(&mut world, choice, offer, named, origin);
         }
     }
     for (planned, verdict) in &decision.report.pods {

@@ -11,7 +11,7 @@ use crate::lifecycle::power;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::candidates::{self, PodsToMove, RemovalCandidate};
 use crate::scale_down::consolidate;
-use crate::scale_down::drain_rules::{self, Bar, Budgets};
+use crate::scale_down::drain_rules::{self, Budgets, DrainRules};
 use crate::scale_down::rehearsal;
 use crate::scale_down::shrink;
 use crate::simulation::pack;
@@ -162,7 +162,7 @@ fn find_fates<'a>(
         });
     let budgets = Budgets::of(&turn.view, &[]);
     let expendable = turn.view.policy.scale_up.expendable_priority;
-    let bar = Bar {
+    let rules = DrainRules {
         settings,
         expendable,
         budgets: &budgets,
@@ -175,7 +175,7 @@ fn find_fates<'a>(
     let mut fates = BTreeMap::new();
     let mut moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>> = BTreeMap::new();
     for (key, pod) in turn.view.pods(name) {
-        let outcome = drain_rules::decide_outcome(key, pod, bar);
+        let outcome = drain_rules::decide_outcome(key, pod, rules);
         let (fate, why) = match outcome {
             drain_rules::DrainOutcome::Stays => (PodOutcome::Stays, None),
             drain_rules::DrainOutcome::Goes => (PodOutcome::Goes, None),
@@ -295,12 +295,12 @@ fn land_elsewhere<'a>(
         .indexes()
         .filter(|index| {
             let node = &world.nodes[*index];
-            node.ready && !node.closed && node.site == NodeOrigin::Node
+            node.ready && !node.closed && node.origin == NodeOrigin::Node
         })
         .collect();
     for mut load in list_pods_to_move(world, name, moving) {
         let (shape, need) = (load.shape, load.need.clone());
-        let wanted = load.pods.len().max(load.guests);
+        let wanted = load.pods.len().max(load.new_pods);
         let mut undo = Vec::new();
         let placed = pack::place_with_undo(world, shape, need.as_deref(), wanted, &open, &mut undo);
         let mut left = std::mem::take(&mut load.pods).into_iter();
@@ -326,20 +326,20 @@ fn list_pods_to_move<'a>(
     moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>>,
 ) -> Vec<PodsToMove<'a>> {
     let node = world.by_name.get(name).map(|node| &world.nodes[*node]);
-    let guests = node.into_iter().flat_map(|node| &node.guests);
-    let guests = guests.map(|(shape, need, guests)| PodsToMove {
+    let new_pods = node.into_iter().flat_map(|node| &node.new_pods);
+    let new_pods = new_pods.map(|(shape, need, new_pods)| PodsToMove {
         shape: *shape,
         need: need.clone(),
         pods: Vec::new(),
-        guests: *guests,
+        new_pods: *new_pods,
     });
     let moving = moving.into_iter().map(|((shape, need), pods)| PodsToMove {
         shape,
         need: need.map(Arc::new),
         pods,
-        guests: 0,
+        new_pods: 0,
     });
-    let mut loads: Vec<PodsToMove<'a>> = moving.chain(guests).collect();
+    let mut loads: Vec<PodsToMove<'a>> = moving.chain(new_pods).collect();
     candidates::sort_hardest_first(world, &mut loads);
     loads
 }

@@ -9,8 +9,8 @@ use crate::constraints::shape::NamespacedShape;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{ChoiceIndex, IndexVec, KeyId, NodeIndex, OfferIndex, ShapeId};
 use crate::scale_up::limits::LimitTracker;
-use crate::simulation::company::Rules;
-use crate::simulation::company::topology::{DomainId, DomainsByKey};
+use crate::simulation::inter_pod::Rules;
+use crate::simulation::inter_pod::topology::{DomainId, DomainsByKey};
 use crate::simulation::offer::{Choice, ChoiceList, Offer};
 use crate::simulation::preempt;
 use crate::simulation::world::{NodeOrigin, SimCluster, SimNode};
@@ -106,8 +106,8 @@ fn victims(
     shape: ShapeId,
     need: Option<&VolumeNeed>,
 ) -> BTreeMap<NodeIndex, BTreeMap<PodKey, i32>> {
-    let soft: Vec<NodeIndex> = world.soft.keys().copied().collect();
-    let asked = soft.into_iter().filter_map(|index| {
+    let expendable: Vec<NodeIndex> = world.expendable_pods.keys().copied().collect();
+    let asked = expendable.into_iter().filter_map(|index| {
         let victims = preempt::ask(world, &turn.view, shape, need, index)?;
         Some((index, victims))
     });
@@ -117,8 +117,8 @@ fn victims(
 /// The domain that a node of each offer would be in, by choice, offer and topology key.
 pub(super) fn domains(world: &mut SimCluster<'_>, choices: &ChoiceList<'_>) -> OfferDomains {
     let mut of = |offer: &Offer<'_>| {
-        let keys = world.company.key_ids();
-        keys.map(|key| world.company.domain(key, &offer.labels))
+        let keys = world.inter_pod.key_ids();
+        keys.map(|key| world.inter_pod.domain(key, &offer.labels))
             .collect()
     };
     choices
@@ -139,12 +139,12 @@ impl PodQuestion<'_, '_> {
             .world
             .nodes
             .indexed()
-            .filter(|(_, node)| !matches!(node.site, NodeOrigin::Planned(_)))
+            .filter(|(_, node)| !matches!(node.origin, NodeOrigin::Planned(_)))
             .map(|(index, node)| {
                 let mut misfits = self.on(index, node).into_iter();
                 NodeAnswer {
                     name: node.name.clone(),
-                    coming: node.site != NodeOrigin::Node,
+                    coming: node.origin != NodeOrigin::Node,
                     free: node.free.clone(),
                     misfit: misfits.next(),
                     further: misfits.collect(),
@@ -169,14 +169,14 @@ impl PodQuestion<'_, '_> {
         self.world
             .misfits(index, shape, self.need.as_ref())
             .chain(fit::all_crowded(shape, &node.free, &node.ports))
-            .chain(self.company(self.world.company.at(index)))
+            .chain(self.inter_pod(self.world.inter_pod.at(index)))
             .map(fit::here)
             .collect()
     }
 
     /// What other pods forbid.
-    fn company(&self, at: impl Fn(KeyId) -> DomainId + Copy) -> Option<Misfit> {
-        self.world.company.misfit(self.rules.as_deref()?, at)
+    fn inter_pod(&self, at: impl Fn(KeyId) -> DomainId + Copy) -> Option<Misfit> {
+        self.world.inter_pod.misfit(self.rules.as_deref()?, at)
     }
 
     fn offers(
@@ -220,7 +220,7 @@ impl PodQuestion<'_, '_> {
         choice
             .misfits(offer, shape)
             .chain(volume)
-            .chain(self.company(|key| domains[key]))
+            .chain(self.inter_pod(|key| domains[key]))
             .collect()
     }
 }

@@ -17,8 +17,8 @@ use crate::decision::turn::DecisionBuilder;
 use crate::index::{
     ApartTermIndex, ChoiceIndex, KeyId, NearTermIndex, NodeIndex, OfferIndex, ShapeId,
 };
-use crate::simulation::company::topology::{DomainId, FRESH, NOWHERE};
-use crate::simulation::company::{Evenness, Preferences, Rules};
+use crate::simulation::inter_pod::topology::{DomainId, FRESH, NOWHERE};
+use crate::simulation::inter_pod::{Evenness, Preferences, Rules};
 use crate::simulation::offer::{Choice, ChoiceList};
 use crate::simulation::world::{NodeOrigin, SimCluster};
 use crate::words;
@@ -125,7 +125,7 @@ fn find_placed_by(
             let pods = asked.decision.report.pods.values();
             let here = pods.filter(|other| decided::place(other) == Some(machine));
             let here = here.count().saturating_sub(1);
-            let planned = matches!(world.nodes[own].site, NodeOrigin::Planned(_));
+            let planned = matches!(world.nodes[own].origin, NodeOrigin::Planned(_));
             let mates = if planned { here as u64 } else { 0 };
             let others = others.clone();
             PlacedBy::Planned { mates, others }
@@ -142,10 +142,10 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
         rules: Option<&Rules>,
         held: impl Fn(&Choice<'a>, OfferIndex) -> Option<String>,
     ) -> Vec<OtherPlace> {
-        let company = |what: NodeOrOffer| {
+        let inter_pod = |what: NodeOrOffer| {
             let misfit = |asked| {
                 let at = |key| self.domain(what, key);
-                self.world.company.misfit(asked, at)
+                self.world.inter_pod.misfit(asked, at)
             };
             rules.and_then(misfit).map(|misfit| misfit.to_string())
         };
@@ -156,7 +156,7 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
                 let (what, node) = (NodeOrOffer::Node(index), &self.world.nodes[index]);
                 let fixed = self.world.misfit(index, self.pod, need);
                 let fixed = fixed.map(|misfit| fit::here(misfit).to_string());
-                let never = fixed.or_else(|| company(what));
+                let never = fixed.or_else(|| inter_pod(what));
                 let crowded = || fit::crowded(self.pod, &node.free, &node.ports);
                 let misfit = never
                     .clone()
@@ -178,7 +178,7 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
                     choice.volume_misfit(offer, need?, stock, given)
                 });
                 let misfit = misfit.map(|misfit| misfit.to_string());
-                let misfit = misfit.or_else(|| company(what));
+                let misfit = misfit.or_else(|| inter_pod(what));
                 spots.push(OtherPlace {
                     what,
                     never: misfit.clone(),
@@ -192,7 +192,7 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
 
     fn domain(&self, what: NodeOrOffer, key: KeyId) -> DomainId {
         match what {
-            NodeOrOffer::Node(node) => self.world.company.at(node)(key),
+            NodeOrOffer::Node(node) => self.world.inter_pod.at(node)(key),
             NodeOrOffer::Offer(choice, offer) => self.domains[choice][offer][key],
         }
     }
@@ -207,7 +207,7 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
         }
     }
 
-    /// Every preference; with `usual` those about company are kube-scheduler's own.
+    /// Every preference; with `usual` those about other pods are kube-scheduler's own.
     fn answers(&self, usual: bool) -> Vec<PreferenceAnswer> {
         let mut answers = Vec::new();
         for (weight, term) in &self.pod.preferred_nodes {
@@ -219,7 +219,7 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
         };
         let spreads = self
             .world
-            .company
+            .inter_pod
             .spreads(&preferences, self.world.shapes[self.shape]);
         if usual {
             let unmet = spreads.into_iter().map(|spread| PreferenceAnswer {
@@ -298,10 +298,10 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
     ) -> PreferenceAnswer {
         let pods = |what: NodeOrOffer| {
             self.world
-                .company
+                .inter_pod
                 .near(preferences, index, |key| self.domain(what, key))
         };
-        let preference = format!("prefers to be near {}", company_words(term));
+        let preference = format!("prefers to be near {}", term_words(term));
         let mut answer = self.answer(
             PreferenceKind::PodAffinity,
             preference,
@@ -323,10 +323,10 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
     ) -> PreferenceAnswer {
         let pods = |what: NodeOrOffer| {
             self.world
-                .company
+                .inter_pod
                 .apart(preferences, index, |key| self.domain(what, key))
         };
-        let preference = format!("prefers to be away from {}", company_words(term));
+        let preference = format!("prefers to be away from {}", term_words(term));
         let mut answer = self.answer(
             PreferenceKind::PodAntiAffinity,
             preference,
@@ -348,8 +348,8 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
     }
 
     fn spread(&self, of: Evenness) -> PreferenceAnswer {
-        let company = &self.world.company;
-        let key = company.key_name(of.key);
+        let inter_pod = &self.world.inter_pod;
+        let key = inter_pod.key_name(of.key);
         let own = NodeOrOffer::Node(self.own);
         let possible = self.spots.iter().filter(|spot| spot.never.is_none());
         let all = possible.map(|spot| spot.what).chain([own]);
@@ -360,7 +360,7 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
         let even = |what: NodeOrOffer| {
             let at = self.domain(what, of.key);
             let with = |domain: DomainId| {
-                let pods = company.spread_pods(of, domain);
+                let pods = inter_pod.spread_pods(of, domain);
                 if domain == at { pods + itself } else { pods }
             };
             let least = domains.iter().map(|domain| with(*domain)).min();
@@ -374,8 +374,8 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
         }
         let pods = domains.iter().map(|domain| {
             let more = if *domain == at { itself } else { 0 };
-            let pods = company.spread_pods(of, *domain) + more;
-            (company.domain_name(of.key, *domain), pods)
+            let pods = inter_pod.spread_pods(of, *domain) + more;
+            (inter_pod.domain_name(of.key, *domain), pods)
         });
         answer.pods = pods.collect::<BTreeMap<_, _>>();
         answer
@@ -495,7 +495,7 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
 }
 
 /// Which pods, and within what, a term of pod affinity means.
-fn company_words(term: &PodTerm) -> String {
+fn term_words(term: &PodTerm) -> String {
     let who = match &term.selector {
         None => "no pods at all".to_owned(),
         Some(selector) => format!("pods{}", selector_words(selector)),

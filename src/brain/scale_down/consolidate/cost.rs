@@ -7,12 +7,12 @@ use model::policy::Policy;
 
 /// One eviction. In these units a deletion cost counts once and a priority four times (Karpenter's
 /// `1 + deletion-cost / 2^27 + priority / 2^25`), so that no fraction is ever needed.
-const ONE: i128 = 1 << 27;
+const EVICTION_COST: i128 = 1 << 27;
 /// The cost of a pod is clamped to ±10 evictions.
-const MOST: i128 = 10 * ONE;
+const MAX_COST: i128 = 10 * EVICTION_COST;
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// The eviction cost of one pod, in parts of [`ONE`].
+/// The eviction cost of one pod, in parts of [`EVICTION_COST`].
 pub(crate) fn of_pod(pod: &model::cluster::Pod) -> i128 {
     let deletion = pod
         .shape
@@ -20,8 +20,8 @@ pub(crate) fn of_pod(pod: &model::cluster::Pod) -> i128 {
         .get(DELETION_COST)
         .and_then(|text| text.parse::<i32>().ok())
         .unwrap_or(0);
-    let cost = ONE + i128::from(deletion) + 4 * i128::from(pod.shape.priority);
-    cost.clamp(-MOST, MOST)
+    let cost = EVICTION_COST + i128::from(deletion) + 4 * i128::from(pod.shape.priority);
+    cost.clamp(-MAX_COST, MAX_COST)
 }
 
 /// The eviction cost of a node with these pods: a pod that is better gone counts nothing.
@@ -35,7 +35,7 @@ pub(crate) fn of_pods(pods: &[Keyed<'_>]) -> i128 {
 /// What moving the pods is worth: the node's price per eviction cost.
 pub(crate) fn worth(price: i64, cost: i128) -> i128 {
     // A thousandth of an eviction's worth is more than prices in millionths tell apart.
-    i128::from(price.max(0)) * ONE * 1000 / (ONE + cost.max(0))
+    i128::from(price.max(0)) * EVICTION_COST * 1000 / (EVICTION_COST + cost.max(0))
 }
 
 /// The price of a machine, by its type and its region; of one whose type is gone nothing is known.
@@ -63,21 +63,21 @@ mod tests {
     #[test]
     fn cn_35_deletion_costs_and_priorities_order_pods() {
         let plain = of_pod(&pod(0, None));
-        assert_eq!(plain, ONE);
+        assert_eq!(plain, EVICTION_COST);
         assert!(of_pod(&pod(0, Some("100"))) > plain);
         assert!(of_pod(&pod(0, Some("-100"))) < plain);
         assert!(of_pod(&pod(1, None)) > plain);
         assert!(of_pod(&pod(-1, None)) < plain);
         assert!(of_pod(&pod(0, Some("101"))) > of_pod(&pod(0, Some("100"))));
         assert_eq!(of_pod(&pod(0, Some("dear"))), plain, "no number is none");
-        assert_eq!(of_pod(&pod(i32::MAX, Some("2147483647"))), MOST);
-        assert_eq!(of_pod(&pod(i32::MIN, Some("-2147483648"))), -MOST);
+        assert_eq!(of_pod(&pod(i32::MAX, Some("2147483647"))), MAX_COST);
+        assert_eq!(of_pod(&pod(i32::MIN, Some("-2147483648"))), -MAX_COST);
     }
 
     #[test]
     fn the_price_by_the_evictions() {
-        assert!(worth(100, ONE) > worth(100, 2 * ONE));
-        assert!(worth(200, 2 * ONE) > worth(100, 2 * ONE));
+        assert!(worth(100, EVICTION_COST) > worth(100, 2 * EVICTION_COST));
+        assert!(worth(200, 2 * EVICTION_COST) > worth(100, 2 * EVICTION_COST));
         assert_eq!(worth(100, 0), 100_000);
         assert!(worth(i64::MAX, 0) > 0);
     }

@@ -7,14 +7,14 @@ use crate::scale_down::candidates::RemovalCandidate;
 use crate::scale_down::mode::Mode;
 use crate::scale_down::node_budgets::NodeBudgets;
 use crate::scale_down::removal_groups::{GroupKind, RemovalGroup};
-use crate::scale_down::shrink::{self, Keep, Rehearsals};
+use crate::scale_down::shrink::{self, KeepReason, Rehearsals};
 use crate::simulation::world::SimCluster;
 use model::disruption::Cause;
 use model::reasons::Kept;
 
 /// Nodes that are tried in one decision at most, those that save most per eviction cost; and empty nodes that each
 /// of them is tried on.
-const MOST: usize = 20;
+const MAX_TRIES: usize = 20;
 
 /// Lets empty nodes stay for more expensive ones that then can go. Returns the candidates that still cannot.
 pub(crate) fn plan<'a>(
@@ -34,7 +34,7 @@ pub(crate) fn plan<'a>(
                 .machine_of_node(candidate.name)
                 .is_some_and(super::replaces)
             && !candidate.empty()
-            && tries < MOST
+            && tries < MAX_TRIES
             && may_go(
                 turn,
                 budgets.get_or_insert_with(|| NodeBudgets::of(turn)),
@@ -80,7 +80,7 @@ fn exchanged<'a>(
         .filter(|index| cheaper(turn, &unneeded[*index], &candidate))
         .collect();
     spares.sort_by_key(|index| (unneeded[*index].nodes[0].price, *index));
-    for index in spares.into_iter().take(MOST) {
+    for index in spares.into_iter().take(MAX_TRIES) {
         let empty = unneeded[index].nodes[0].index;
         world.reopen(empty);
         rehearsals.raise(world, &[empty]);
@@ -88,7 +88,7 @@ fn exchanged<'a>(
             Ok(group) => {
                 let spare = unneeded.remove(index);
                 let name = group.nodes[0].name;
-                let keep = Keep::because(Kept::PodsOfDearerMoveHere { node: name.clone() });
+                let keep = KeepReason::because(Kept::PodsOfDearerMoveHere { node: name.clone() });
                 for node in &spare.nodes {
                     shrink::stay(turn, node.name, keep.clone());
                 }

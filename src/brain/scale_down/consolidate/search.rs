@@ -84,7 +84,7 @@ pub(crate) fn plan<'a>(
         order,
         spare,
         places: BTreeMap::new(),
-        began: world.company.steps(),
+        began: world.inter_pod.steps(),
     };
     let found = replace_several(turn, world, &mut search, removals, &nodes)
         .or_else(|| replace_one(turn, world, &mut search, removals, &nodes));
@@ -125,7 +125,7 @@ fn may_be_replaced<'a>(
         && machine.seen.failure.is_none()
         && !turn.memory.unreplaceable.contains_key(candidate.name)
         && !candidate.empty()
-        && candidate.loads.iter().all(|load| load.guests == 0)
+        && candidate.loads.iter().all(|load| load.new_pods == 0)
         && !world.nodes[candidate.index].receives
         && turn.holds.may_shrink(region).is_ok();
     if !wanted {

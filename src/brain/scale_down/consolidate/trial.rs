@@ -176,8 +176,8 @@ fn find_cheapest<'a>(
     let (choices, limits) = (search.choices, search.limits);
     let nothing_wanted = BTreeSet::new();
     let order = choices.indexed().map(|(index, choice)| {
-        let scarcity = choice.scarcity(&nothing_wanted);
-        ((choice.price, scarcity), index)
+        let unrequested = choice.count_unrequested(&nothing_wanted);
+        ((choice.price, unrequested), index)
     });
     let mut by_price: Vec<((i64, u32), ChoiceIndex)> = order.collect();
     by_price.sort_unstable();
@@ -339,8 +339,8 @@ impl<'a> ReplacementSearch<'_, 'a> {
         let name = format!("{NEW}{}", self.places.len()).into();
         let named = (name, offer::NO_VMID);
         // No `PlannedMachines` are beside this world: only that the node is a planned one counts.
-        let site = NodeOrigin::Planned(PlannedIndex(0));
-        let new_node = offer::place(world, choice, offer, named, site);
+        let origin = NodeOrigin::Planned(PlannedIndex(0));
+        let new_node = offer::place(world, choice, offer, named, origin);
         world.close(new_node);
         self.places.insert(at, new_node);
         new_node
@@ -356,7 +356,7 @@ pub(crate) fn find_lone_domains(
     let mut lone = Vec::new();
     let labels = &world.nodes[node.index].labels;
     for load in &node.loads {
-        let spreads = world.company.constraints(world.shapes[load.shape]);
+        let spreads = world.inter_pod.constraints(world.shapes[load.shape]);
         for spread in spreads.iter().filter(|spread| spread.hard) {
             let key = &spread.topology_key;
             let Some(value) = labels.get(key).filter(|_| **key != *HOSTNAME_LABEL) else {

@@ -3,7 +3,7 @@
 use super::fit_matrix::FitMatrix;
 use super::market::Market;
 use crate::index::{CatalogOfferIndex, IndexVec};
-use crate::simulation::company::topology::DomainsByKey;
+use crate::simulation::inter_pod::topology::DomainsByKey;
 use crate::simulation::offer::ChoiceList;
 use crate::simulation::world::SimCluster;
 
@@ -33,7 +33,7 @@ impl<'p, 'a> Catalog<'p, 'a> {
 
     /// Finds the domains of all offers, where topology keys came into use since.
     pub(super) fn locate(&mut self, world: &mut SimCluster<'a>) {
-        let keys = world.company.keys();
+        let keys = world.inter_pod.keys();
         if self.domains.first().is_some_and(|row| row.len() == keys) {
             return;
         }
@@ -41,8 +41,8 @@ impl<'p, 'a> Catalog<'p, 'a> {
         let offers: Vec<_> = offers.collect();
         self.domains.grow_to(offers.len());
         for (offer, row) in offers.iter().zip(&mut self.domains) {
-            for key in world.company.key_ids().skip(row.len()) {
-                row.push(world.company.domain(key, &offer.labels));
+            for key in world.inter_pod.key_ids().skip(row.len()) {
+                row.push(world.inter_pod.domain(key, &offer.labels));
             }
         }
     }

@@ -11,14 +11,14 @@ use crate::index::{
     CatalogOfferIndex, ChoiceIndex, GroupIndex, IndexVec, OfferIndex, PlannedIndex,
     PoolRegionIndex, RunIndex, TierIndex,
 };
-use crate::simulation::company::{Preferences, Rules};
+use crate::simulation::inter_pod::{Preferences, Rules};
 use model::reasons::{Reasons, Refused};
 
 /// Choices that are filled on trial for one pick, at most: those with the best prospects. The rest could hardly
 /// be better, and each trial goes through all that waits.
-const TRIALS: usize = 24;
+const MAX_TRIALS: usize = 24;
 /// Parts of a price: an unmet preference of weight 100 counts as much as the price itself.
-pub(super) const WHOLE: i128 = 100;
+pub(super) const PRICE_PERCENT: i128 = 100;
 
 /// A machine to open for a group, and what it would take: the answer of [`choose`].
 #[derive(Debug)]
@@ -130,13 +130,13 @@ impl ChoiceSearch<'_, '_, '_> {
         let dearer = Arc::new(Refused::CarriesLess {
             winner: winner.label.clone(),
         });
-        let lighter = Arc::new(Refused::WeighsLess {
+        let weighs_less = Arc::new(Refused::WeighsLess {
             pool: winner.pool.clone(),
         });
         let row = view.row(self.lead);
         let tiers = &view.catalog.market.tiers;
         for index in tiers.indexes_from(tier) {
-            let text = if index == tier { &dearer } else { &lighter };
+            let text = if index == tier { &dearer } else { &weighs_less };
             let refused = &self.refused;
             let lost = |choice: &ChoiceIndex| {
                 row.any[*choice] && !refused[*choice] && *choice != pick.choice
@@ -178,7 +178,7 @@ impl ChoiceSearch<'_, '_, '_> {
         for (choice, most) in market.walk(tier, total) {
             let beaten = best.as_ref().is_some_and(|best| {
                 let best = (best.cost, best.worth);
-                trials >= TRIALS || market.cannot_beat(choice, most, WHOLE, best)
+                trials >= MAX_TRIALS || market.cannot_beat(choice, most, PRICE_PERCENT, best)
             });
             if beaten {
                 break;
@@ -233,15 +233,15 @@ impl ChoiceSearch<'_, '_, '_> {
         });
         let penalty = offers.map(|(index, _)| {
             let domains = &view.catalog.domains[choice.index_in_catalog(index)];
-            let company = &view.world.company;
-            company.penalty(preferences, |key| domains[key])
+            let inter_pod = &view.world.inter_pod;
+            inter_pod.penalty(preferences, |key| domains[key])
         });
         penalty.min()
     }
 
     /// The price of a choice for pods of which preferences of this weight are not met.
     fn weigh_cost(&self, choice: ChoiceIndex, unmet: i64) -> i128 {
-        i128::from(self.view.choice(choice).price) * (WHOLE + i128::from(unmet))
+        i128::from(self.view.choice(choice).price) * (PRICE_PERCENT + i128::from(unmet))
     }
 
     /// A choice on its best host, if it may be opened for the leading group; what is said against it

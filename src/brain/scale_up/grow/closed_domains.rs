@@ -7,18 +7,18 @@
 use std::collections::BTreeSet;
 
 use super::catalog::Catalog;
-use super::first::Visit;
+use super::first_plan::Visit;
 use super::pending::{PendingGroup, PendingGroups};
 use super::planner::Planner;
-use super::repack::{Domains, repack_once};
+use super::second_plan::{Domains, repack_once};
 use crate::index::KeyId;
-use crate::simulation::company::Rules;
-use crate::simulation::company::topology::{DomainId, FRESH};
+use crate::simulation::inter_pod::Rules;
+use crate::simulation::inter_pod::topology::{DomainId, FRESH};
 
 /// Domains that are tried at most: each costs a plan.
-const DOMAINS: usize = 6;
+const MAX_DOMAINS: usize = 6;
 /// With more pods without a place no domain is tried.
-const PODS: usize = 500;
+const MAX_PODS: usize = 500;
 
 /// Phase: where pods with topology spread have no place, makes the plan once more without machines in one domain after the other, as long as
 /// that leaves fewer pods out. What found nothing is remembered, and not tried again as it is.
@@ -33,10 +33,10 @@ pub(super) fn repack<'p, 'a>(
         std::mem::take(&mut planner.turn.memory.no_better_plan_with_fewer_domains);
     for (key, domain) in find_empty_domains(planner, pending) {
         let waiting = count_waiting(planner, pending);
-        if waiting == 0 || waiting > PODS {
+        if waiting == 0 || waiting > MAX_PODS {
             break;
         }
-        let rules = planner.world.company.close_domain(key, domain);
+        let rules = planner.world.inter_pod.close_domain(key, domain);
         visits = repack_once(
             planner,
             catalog,
@@ -45,7 +45,7 @@ pub(super) fn repack<'p, 'a>(
             Domains::Without(key, domain),
         );
         if count_waiting(planner, pending) >= waiting {
-            planner.world.company.reopen_domains(rules);
+            planner.world.inter_pod.reopen_domains(rules);
         }
     }
 }
@@ -56,19 +56,19 @@ fn find_empty_domains(
     planner: &Planner<'_, '_>,
     pending: &PendingGroups<'_>,
 ) -> Vec<(KeyId, DomainId)> {
-    let company = &planner.world.company;
+    let inter_pod = &planner.world.inter_pod;
     let waiting = pending.groups.iter().filter(|group| group.left() > 0);
-    let rules = waiting.filter_map(|group| company.known_rules(group.shape));
-    let domains = rules.flat_map(|rules| company.empty_domains(rules));
+    let rules = waiting.filter_map(|group| inter_pod.known_rules(group.shape));
+    let domains = rules.flat_map(|rules| inter_pod.empty_domains(rules));
     let wide: BTreeSet<(KeyId, DomainId)> = domains.filter(|(_, domain)| *domain < FRESH).collect();
-    wide.into_iter().take(DOMAINS).collect()
+    wide.into_iter().take(MAX_DOMAINS).collect()
 }
 
 /// How many pods that are spread have no place.
 fn count_waiting(planner: &Planner<'_, '_>, pending: &PendingGroups<'_>) -> usize {
-    let company = &planner.world.company;
+    let inter_pod = &planner.world.inter_pod;
     let spread = pending.groups.iter().filter(|group| {
-        let rules = company.known_rules(group.shape);
+        let rules = inter_pod.known_rules(group.shape);
         rules.is_some_and(Rules::is_spread)
     });
     spread.map(PendingGroup::left).sum()

@@ -10,9 +10,9 @@ use super::fit_matrix::FitMatrix;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{CatalogOfferIndex, CounterId, IndexVec, KeyId, RowIndex};
 use crate::scale_up::limits::LimitTracker;
-use crate::simulation::company::Rules;
-use crate::simulation::company::topology::{DomainId, DomainsByKey, FRESH, NOWHERE};
 use crate::simulation::demand::{Demand, Group, Origin};
+use crate::simulation::inter_pod::Rules;
+use crate::simulation::inter_pod::topology::{DomainId, DomainsByKey, FRESH, NOWHERE};
 use crate::simulation::offer::ChoiceList;
 use crate::simulation::work;
 use crate::simulation::world::SimCluster;
@@ -45,8 +45,8 @@ fn find_domains(
     offers: &ListedOffers<'_>,
 ) -> IndexVec<CatalogOfferIndex, DomainsByKey> {
     let of_offer = |(_, labels): &(bool, &Labels)| {
-        let keys = world.company.key_ids();
-        let of_key = keys.map(|key| world.company.domain(key, labels));
+        let keys = world.inter_pod.key_ids();
+        let of_key = keys.map(|key| world.inter_pod.domain(key, labels));
         of_key.collect()
     };
     offers.iter().map(of_offer).collect()
@@ -87,7 +87,7 @@ impl ComingTargets {
         rows: &mut FitMatrix<'a>,
         rules: &Rules,
     ) -> Vec<CatalogOfferIndex> {
-        let targetless = world.company.without_target(rules);
+        let targetless = world.inter_pod.without_target(rules);
         for counter in &targetless {
             if !self.of_counter.contains_key(counter) {
                 let found = self.find(asked, world, rows, *counter);
@@ -96,7 +96,7 @@ impl ComingTargets {
         }
         let barred = asked.offers.indexes().filter(|offer| {
             let at = |key| asked.of(*offer, key);
-            world.company.is_barred(rules, at)
+            world.inter_pod.is_barred(rules, at)
                 || targetless
                     .iter()
                     .any(|counter| self.never_in(world, *counter, at))
@@ -112,11 +112,11 @@ impl ComingTargets {
         rows: &mut FitMatrix<'a>,
         counter: CounterId,
     ) -> BTreeSet<DomainId> {
-        let key = world.company.key_of(counter);
+        let key = world.inter_pod.key_of(counter);
         let mut found = BTreeSet::new();
-        world.company.work(asked.groups.len());
+        world.inter_pod.work(asked.groups.len());
         for group in asked.groups {
-            if !world.company.is_counted(counter, group.shape) {
+            if !world.inter_pod.is_counted(counter, group.shape) {
                 continue;
             }
             if work::used_up(asked.turn, world, 0) {
@@ -127,7 +127,7 @@ impl ComingTargets {
                 let fits = &rows.get(row).fits;
                 find_domains_of_row(asked, world, group, (fits, key))
             });
-            world.company.work(domains.len());
+            world.inter_pod.work(domains.len());
             found.extend(domains.iter().copied());
         }
         found
@@ -142,7 +142,7 @@ impl ComingTargets {
     ) -> bool {
         let domains = self.of_counter.get(&counter);
         domains.is_some_and(|domains| {
-            !domains.is_empty() && !domains.contains(&at(world.company.key_of(counter)))
+            !domains.is_empty() && !domains.contains(&at(world.inter_pod.key_of(counter)))
         })
     }
 }
@@ -155,12 +155,12 @@ fn find_domains_of_row<'a>(
     (fits, key): (&IndexVec<CatalogOfferIndex, bool>, KeyId),
 ) -> Vec<DomainId> {
     world.prepare(group.shape);
-    world.company.work(fits.len() + world.nodes.len());
+    world.inter_pod.work(fits.len() + world.nodes.len());
     let offers = asked.offers.indexed();
     let offers = offers.filter(|(offer, (open, _))| fits[*offer] && *open);
     let mut found: BTreeSet<DomainId> = offers.map(|(offer, _)| asked.of(offer, key)).collect();
     for place in world.nodes.indexes() {
-        let domain = world.company.at(place)(key);
+        let domain = world.inter_pod.at(place)(key);
         let need = group.need.as_deref();
         let could = || {
             !world.nodes[place].closed
@@ -183,7 +183,7 @@ fn spread_groups<'d, 'a>(world: &mut SimCluster<'a>, demand: &'d Demand<'a>) -> 
         .filter(|group| group.origin != Origin::Leaves);
     let spread = waiting.filter(|group| {
         let pod = world.shapes[group.shape];
-        let constraints = world.company.constraints(pod);
+        let constraints = world.inter_pod.constraints(pod);
         constraints.iter().any(|constraint| constraint.hard)
     });
     let spread: Vec<_> = spread.collect();
@@ -229,7 +229,7 @@ pub(crate) fn open<'a>(
         });
         let row = rows.of(world, choices, group);
         let fits = &rows.get(row).fits;
-        world.company.open(group.shape, |topology, key, keys| {
+        world.inter_pod.open(group.shape, |topology, key, keys| {
             let question = (row, barred.clone(), key, keys.to_vec());
             let found = known.entry(question).or_insert_with(|| {
                 for one in keys.iter().chain([&key]) {

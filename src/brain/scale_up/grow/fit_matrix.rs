@@ -7,7 +7,9 @@ use std::sync::Arc;
 use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::free_volumes::AssumedBindings;
 use crate::constraints::shape::NamespacedShape;
-use crate::index::{CatalogOfferIndex, ChoiceIndex, ChoosyId, IndexVec, NewDaemonIndex, RowIndex};
+use crate::index::{
+    CatalogOfferIndex, ChoiceIndex, IndexVec, NewDaemonIndex, RequirementsId, RowIndex,
+};
 use crate::simulation::demand::Group;
 use crate::simulation::offer::{ChoiceList, Daemon, Offer};
 use crate::simulation::pack::RefusalsByChoice;
@@ -18,7 +20,7 @@ use model::scheduling::HostPort;
 
 /// What decides whether an empty node holds a pod; last, which DaemonSets it cannot be beside.
 type FitQuestion<'a> = (
-    ChoosyId,
+    RequirementsId,
     &'a Resources,
     &'a [HostPort],
     Option<Arc<VolumeNeed>>,
@@ -74,7 +76,7 @@ impl<'a> FitMatrix<'a> {
             .indexes()
             .filter(|index| {
                 world
-                    .company
+                    .inter_pod
                     .at_odds(pod, daemons[*index], |_| true)
                     .is_some()
             })
@@ -116,7 +118,7 @@ fn beside(
         let mut residents = offer.residents.iter();
         residents.find(|daemon| std::ptr::eq(&raw const **daemon.shape, foe.shape))?;
         let has = |key: &str| offer.labels.contains_key(key);
-        let key = world.company.at_odds(pod, *foe, has)?;
+        let key = world.inter_pod.at_odds(pod, *foe, has)?;
         Some(Misfit::DaemonSetAntiAffinity {
             key: key.clone(),
             namespace: foe.namespace.into(),

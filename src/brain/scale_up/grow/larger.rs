@@ -1,6 +1,6 @@
 //! Whether a planned machine should become a larger one, instead of one more.
 
-use super::choose::{ChoiceSearch, Pick, WHOLE, is_cheaper};
+use super::choose::{ChoiceSearch, PRICE_PERCENT, Pick, is_cheaper};
 use super::retype::Retype;
 use super::trial_node::TrialNode;
 use crate::constraints::fit;
@@ -8,12 +8,12 @@ use crate::index::{ChoiceIndex, PlannedIndex};
 use crate::simulation::offer;
 
 /// Planned machines that are tried in the next size before one more is made, at most: those with most to spare.
-const ROOMY: usize = 8;
+const MAX_MACHINES: usize = 8;
 /// Planned machines that may turn out closed to a group by other pods before no more of them are asked: there may be
 /// thousands for each of thousands of groups.
-const REFUSALS: usize = 256;
+const MAX_CLOSED: usize = 256;
 /// More expensive types of its pool that are tried, the cheapest first, for one that a planned machine could become.
-const STEPS: usize = 16;
+const MAX_LARGER_TYPES: usize = 16;
 
 impl ChoiceSearch<'_, '_, '_> {
     /// Finds a planned machine that could become the best choice's type and take pods of the leading group with it:
@@ -61,9 +61,11 @@ impl ChoiceSearch<'_, '_, '_> {
         if !view.row(lead).fits[view.choice(choice).index_in_catalog(offer)] {
             return None;
         }
-        let company = &view.world.company;
-        let at = company.at(planned.node);
-        let may = self.rules.map_or(u64::MAX, |rules| company.most(rules, at));
+        let inter_pod = &view.world.inter_pod;
+        let at = inter_pod.at(planned.node);
+        let may = self
+            .rules
+            .map_or(u64::MAX, |rules| inter_pod.most(rules, at));
         let price = |of: ChoiceIndex| i128::from(view.choice(of).price);
         let more = price(choice) - price(planned.choice);
         let unmet = i128::from(view.unmet(lead, choice, offer));
@@ -72,7 +74,7 @@ impl ChoiceSearch<'_, '_, '_> {
             offer,
             lead: 0,
             worth: 0,
-            cost: more * (WHOLE + unmet),
+            cost: more * (PRICE_PERCENT + unmet),
             instead: Some(machine),
         };
         let may = usize::try_from(may).unwrap_or(usize::MAX);
@@ -87,26 +89,29 @@ impl ChoiceSearch<'_, '_, '_> {
         let pool = view.choice(best.choice).pool_index;
         let asked = &view.shape(self.lead).shape.requests;
         let by_cpu = offer::price_of_cpu(asked) > offer::price_of_memory(asked);
-        let mut most: Vec<(i64, PlannedIndex)> = Vec::with_capacity(ROOMY + 1);
+        let mut most: Vec<(i64, PlannedIndex)> = Vec::with_capacity(MAX_MACHINES + 1);
         let mut refusals = 0;
         for (machine, planned) in view.planned.machines.indexed() {
             let free = &view.world.nodes[planned.node].free;
             let spare = if by_cpu { free.cpu_milli } else { free.memory };
-            let last = most.get(ROOMY - 1);
+            let last = most.get(MAX_MACHINES - 1);
             let less = last.is_some_and(|(least, _)| spare <= *least);
             if less || view.choice(planned.choice).pool_index != pool {
                 continue;
             }
-            let company = &view.world.company;
-            let at = company.at(planned.node);
-            if self.rules.is_some_and(|rules| company.most(rules, at) == 0) {
+            let inter_pod = &view.world.inter_pod;
+            let at = inter_pod.at(planned.node);
+            if self
+                .rules
+                .is_some_and(|rules| inter_pod.most(rules, at) == 0)
+            {
                 refusals += 1;
             } else {
                 let position = most.partition_point(|(other, _)| *other >= spare);
                 most.insert(position, (spare, machine));
-                most.truncate(ROOMY);
+                most.truncate(MAX_MACHINES);
             }
-            if refusals == REFUSALS {
+            if refusals == MAX_CLOSED {
                 break;
             }
         }
@@ -122,7 +127,7 @@ impl ChoiceSearch<'_, '_, '_> {
         let ports = &view.world.nodes[planned.node].ports;
         let sizes = view.catalog.market.sizes(now.pool_index);
         let above = sizes.partition_point(|choice| view.choice(*choice).price <= now.price);
-        let mut above = sizes[above..].iter().take(STEPS).copied();
+        let mut above = sizes[above..].iter().take(MAX_LARGER_TYPES).copied();
         above.find(|choice| {
             let then = Retype::on_same_host(view, machine, *choice);
             then.is_some_and(|then| fit::room(shape, &then.free(), ports) > 0)

@@ -44,9 +44,9 @@ impl Market {
                 (i128::from(choice.price), full.max().unwrap_or(1))
             })
             .collect();
-        let scarcity: IndexVec<ChoiceIndex, u32> = choices
+        let unrequested: IndexVec<ChoiceIndex, u32> = choices
             .iter()
-            .map(|choice| choice.scarcity(&BTreeSet::new()))
+            .map(|choice| choice.count_unrequested(&BTreeSet::new()))
             .collect();
         let mut weights: Vec<i32> = choices.iter().map(|choice| choice.policy.weight).collect();
         weights.sort_unstable_by_key(|weight| std::cmp::Reverse(*weight));
@@ -58,9 +58,9 @@ impl Market {
             by_ratio.sort_by(|one, other| {
                 let (a, b) = (sizes[*one], sizes[*other]);
                 let ratio = a.0.saturating_mul(b.1).cmp(&b.0.saturating_mul(a.1));
-                ratio.then(scarcity[*one].cmp(&scarcity[*other]))
+                ratio.then(unrequested[*one].cmp(&unrequested[*other]))
             });
-            by_price.sort_by_key(|choice| (sizes[*choice].0, scarcity[*choice]));
+            by_price.sort_by_key(|choice| (sizes[*choice].0, unrequested[*choice]));
             Tier {
                 choices,
                 by_ratio,
@@ -73,7 +73,7 @@ impl Market {
             pools.get_or_grow(choice.pool_index).push(index);
         }
         for pool in &mut pools {
-            pool.sort_by_key(|choice| (choices[*choice].price, scarcity[*choice], *choice));
+            pool.sort_by_key(|choice| (choices[*choice].price, unrequested[*choice], *choice));
         }
         Market {
             tiers,

@@ -114,9 +114,9 @@ fn find_cheapest(
     let nothing_wanted = BTreeSet::new();
     let order = of_pool.map(|index| {
         let choice = &choices[index];
-        let scarcity = choice.scarcity(&nothing_wanted);
+        let unrequested = choice.count_unrequested(&nothing_wanted);
         let weight = Reverse(choice.policy.weight);
-        ((weight, choice.price, scarcity), index)
+        ((weight, choice.price, unrequested), index)
     });
     let mut order: Vec<(ChoiceRank, ChoiceIndex)> = order.collect();
     order.sort_unstable();

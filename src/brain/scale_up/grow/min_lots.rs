@@ -4,10 +4,10 @@
 //! one; and no plan leaves one out. So a machine for `min` stays open until the end as one for pods does, and the same search finds which pods it
 //! takes, what type that makes it, and where limits let it be.
 
-use super::draft::{Lot, ModelSet};
+use super::draft::{LaunchOptionSet, Lot};
 use super::withdrawal::MinMachines;
 use crate::index::{IndexVec, LotIndex, PoolIndex, indexes_in};
-use crate::simulation::company::Asks;
+use crate::simulation::inter_pod::Asks;
 
 /// The lots that stand for machines for the `min` of pools.
 #[derive(Clone, Copy, Debug)]
@@ -36,11 +36,11 @@ impl<'q> MinLots<'q> {
         mins.map(move |min| i64::from(pool == Some(min.pool)))
     }
 
-    /// The lots, after those of groups: `may` has the models that they may be on. All must ask amounts in the same order.
+    /// The lots, after those of groups: `may` has the options that they may be on. All must ask amounts in the same order.
     pub(super) fn add_to(
         self,
         lots: &mut IndexVec<LotIndex, Lot>,
-        may: impl Iterator<Item = ModelSet>,
+        may: impl Iterator<Item = LaunchOptionSet>,
     ) {
         // More than all pods together.
         let losses = lots.iter();
@@ -48,7 +48,7 @@ impl<'q> MinLots<'q> {
         let loss = losses.fold(1, u128::saturating_add);
         let resources = lots.first().map_or(0, |lot| lot.asked.len());
         let none = vec![0; resources.saturating_sub(self.mins.len())];
-        for (min, models) in self.mins.iter().zip(may) {
+        for (min, options) in self.mins.iter().zip(may) {
             let asked = none.iter().copied();
             lots.push(Lot {
                 asked: asked.chain(self.amounts(Some(min.pool))).collect(),
@@ -57,7 +57,7 @@ impl<'q> MinLots<'q> {
                 loss,
                 priority: i32::MAX,
                 apart: self.all().map(|_| false).collect(),
-                may: models,
+                may: options,
                 asks: Asks::default(),
                 zoned: false,
                 tied: false,

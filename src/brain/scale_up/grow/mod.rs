@@ -11,7 +11,7 @@ mod choose;
 mod closed_domains;
 pub(crate) mod domains;
 mod draft;
-mod first;
+mod first_plan;
 mod fit_matrix;
 mod larger;
 mod market;
@@ -24,8 +24,8 @@ mod preferences;
 mod question;
 mod refusals;
 mod regions;
-mod repack;
 mod retype;
+mod second_plan;
 mod trial_node;
 mod view;
 mod visits;
@@ -57,9 +57,9 @@ pub(crate) fn plan<'a>(
         pending.wait(planner.turn, until);
     } else {
         min::keep(&mut planner, &catalog, &pending);
-        let visits = first::open_machines(&mut planner, &mut catalog, &mut pending);
+        let visits = first_plan::open_machines(&mut planner, &mut catalog, &mut pending);
         retype::shrink_to_fit(&mut planner, &catalog, &pending);
-        repack::repack(&mut planner, &mut catalog, &mut pending, visits);
+        second_plan::repack(&mut planner, &mut catalog, &mut pending, visits);
         preferences::apply(&mut planner, &mut catalog, &pending);
         of_this_plan::tell(&mut planner, &pending);
     }

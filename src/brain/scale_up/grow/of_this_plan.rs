@@ -10,14 +10,14 @@ use std::sync::Arc;
 use super::pending::PendingGroups;
 use super::planner::Planner;
 use crate::index::{GroupIndex, NodeIndex, PendingPodIndex, ShapeId};
-use crate::simulation::company::Rules;
+use crate::simulation::inter_pod::Rules;
 use model::cluster::PodKey;
 use model::reasons::{Misfit, Reasons, Refusals, Refused};
 use model::report::PodVerdict;
 
 /// Groups that are looked at, and reasons that are written anew, at most in all: where thousands wait for thousands, the last of them
 /// are told what is told without this phase.
-const LOOKS: usize = 200_000;
+const MAX_LOOKS: usize = 200_000;
 
 /// Another pod of this decision that keeps pods of a group from their place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +35,7 @@ type Rewritten = BTreeMap<(usize, Option<OtherPod>), (Reasons, Reasons)>;
 /// Tells each pod that has no place which pod of this decision it waits for. It counts as held then, and not as a pod that no
 /// pool can run, unless no pool can run the other one either.
 pub(super) fn tell<'a>(planner: &mut Planner<'_, 'a>, pending: &PendingGroups<'a>) {
-    let (mut rewritten, looks) = (Rewritten::new(), Cell::new(LOOKS));
+    let (mut rewritten, looks) = (Rewritten::new(), Cell::new(MAX_LOOKS));
     for (group, of) in pending.groups.indexed() {
         if of.left() == 0 || !of.dependent {
             continue;
@@ -76,8 +76,8 @@ pub(super) fn tell<'a>(planner: &mut Planner<'_, 'a>, pending: &PendingGroups<'a
         } else {
             PodVerdict::NoCompatiblePool { why: new }
         };
-        for asker in of.pods.tail(of.next) {
-            planner.turn.say(*asker, &verdict);
+        for to_place in of.pods.tail(of.next) {
+            planner.turn.say(*to_place, &verdict);
         }
     }
 }
@@ -88,7 +88,7 @@ struct Search<'s, 'p, 'a> {
     pending: &'s PendingGroups<'a>,
     group: GroupIndex,
     rules: &'s Rules,
-    /// How many more groups may be looked at and reasons written anew, for all groups together; [`LOOKS`] at first.
+    /// How many more groups may be looked at and reasons written anew, for all groups together; [`MAX_LOOKS`] at first.
     looks: &'s Cell<usize>,
 }
 
@@ -103,10 +103,10 @@ impl Search<'_, '_, '_> {
     /// The pod that the group has required affinity to, if it is of this decision: one that waits, or else one that goes to a planned
     /// machine.
     fn find_wanted(&self) -> Option<OtherPod> {
-        let company = &self.planner.world.company;
-        let targetless = company.without_target(self.rules);
+        let inter_pod = &self.planner.world.inter_pod;
+        let targetless = inter_pod.without_target(self.rules);
         if let Some(counter) = targetless.first() {
-            let counted = |shape| company.is_counted(*counter, shape);
+            let counted = |shape| inter_pod.is_counted(*counter, shape);
             let waiting = self.pending.groups.indexed();
             let waiting = waiting.take_while(|_| self.may_look());
             let mut waiting = waiting.filter(|(at, of)| *at != self.group && of.left() > 0);
@@ -122,7 +122,7 @@ impl Search<'_, '_, '_> {
             let never = matches!(verdict, Some(PodVerdict::NoCompatiblePool { .. }));
             return Some(OtherPod::Waits(target.key.clone(), never));
         }
-        let (pod, node) = self.find_planned(|shape, _| company.is_wanted(self.rules, shape))?;
+        let (pod, node) = self.find_planned(|shape, _| inter_pod.is_wanted(self.rules, shape))?;
         let machine = self.planner.world.nodes[node].name.clone();
         Some(OtherPod::Wanted(pod, machine))
     }
@@ -192,11 +192,11 @@ impl Search<'_, '_, '_> {
 
     /// A pod of this plan in a domain of a topology key, of those that the group's rules keep apart.
     fn find_in_domain(&self, key: &Arc<str>, domain: Option<&Arc<str>>) -> Option<PodKey> {
-        let (company, nodes) = (&self.planner.world.company, &self.planner.world.nodes);
+        let (inter_pod, nodes) = (&self.planner.world.inter_pod, &self.planner.world.nodes);
         let domain = domain?;
         let found = self.find_planned(|shape, node| {
             nodes[node].labels.get(key) == Some(domain)
-                && company.is_kept_apart(self.rules, key, shape)
+                && inter_pod.is_kept_apart(self.rules, key, shape)
         });
         found.map(|(pod, _)| pod)
     }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use super::catalog::Catalog;
 use crate::constraints::fit::volumes::VolumeNeed;
-use crate::decision::asker::Asker;
+use crate::decision::pod_to_place::PodToPlace;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{GroupIndex, IndexVec, ListIndex, PendingPodIndex, RowIndex, RunIndex, ShapeId};
-use crate::simulation::company::Preferences;
 use crate::simulation::demand::Group;
+use crate::simulation::inter_pod::Preferences;
 use crate::simulation::offer;
 use crate::simulation::pack::RefusalsByChoice;
 use crate::simulation::world::SimCluster;
@@ -26,7 +26,7 @@ use model::time::Time;
 pub(super) struct PendingGroup<'a> {
     pub(super) shape: ShapeId,
     pub(super) need: Option<Arc<VolumeNeed>>,
-    pub(super) pods: IndexVec<PendingPodIndex, Asker<'a>>,
+    pub(super) pods: IndexVec<PendingPodIndex, PodToPlace<'a>>,
     /// The pods before this one have a place.
     pub(super) next: PendingPodIndex,
     /// What the offers say to it: an index into the catalogue's rows.
@@ -66,7 +66,7 @@ pub(super) struct PendingGroups<'a> {
     pub(super) groups: IndexVec<GroupIndex, PendingGroup<'a>>,
     pub(super) runs: IndexVec<RunIndex, GroupRun<'a>>,
     /// The first pod of each group that is not among them: no pool can run it, or it waits for a claim.
-    pub(super) left_out: Vec<(ShapeId, Asker<'a>)>,
+    pub(super) left_out: Vec<(ShapeId, PodToPlace<'a>)>,
 }
 
 impl PendingGroup<'_> {
@@ -113,13 +113,13 @@ impl<'a> PendingGroups<'a> {
     /// The UIDs of all pods that are pending.
     pub(super) fn uids(&self) -> BTreeSet<Arc<str>> {
         let pods = self.groups.iter().flat_map(|group| &group.pods);
-        pods.map(|asker| asker.pod.uid.clone()).collect()
+        pods.map(|one| one.pod.uid.clone()).collect()
     }
 
     /// Tells all pods that their batch is open `until` then.
     pub(super) fn wait(&self, turn: &mut DecisionBuilder<'a>, until: Time) {
-        for asker in self.groups.iter().flat_map(|group| &group.pods) {
-            turn.say(*asker, &PodVerdict::Batched { until });
+        for to_place in self.groups.iter().flat_map(|group| &group.pods) {
+            turn.say(*to_place, &PodVerdict::Batched { until });
         }
     }
 
@@ -134,13 +134,13 @@ impl<'a> PendingGroups<'a> {
         turn: &mut DecisionBuilder<'a>,
         group: GroupIndex,
         count: usize,
-    ) -> Vec<Asker<'a>> {
+    ) -> Vec<PodToPlace<'a>> {
         let of = &mut self.groups[group];
         let pods = of.pods.tail(of.next)[..count].to_vec();
         of.next.0 += count;
         self.runs[of.run].left -= count;
-        for asker in &pods {
-            turn.promises.give(asker.key, of.need.as_deref());
+        for to_place in &pods {
+            turn.promises.give(to_place.key, of.need.as_deref());
         }
         pods
     }
@@ -174,8 +174,8 @@ fn admit<'a>(
         } else {
             PodVerdict::Held { why }
         };
-        for asker in &group.pods {
-            turn.say(*asker, &verdict);
+        for to_place in &group.pods {
+            turn.say(*to_place, &verdict);
         }
         return None;
     }

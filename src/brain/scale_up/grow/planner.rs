@@ -189,7 +189,7 @@ impl<'p, 'a> Planner<'p, 'a> {
 
     /// A planned machine, by its place in the world, is made for this reason.
     pub(super) fn give_reason(&mut self, node: NodeIndex, reason: CreateReason) {
-        if let NodeOrigin::Planned(machine) = self.world.nodes[node].site {
+        if let NodeOrigin::Planned(machine) = self.world.nodes[node].origin {
             self.planned.machines[machine].reason = reason;
         }
     }
@@ -215,7 +215,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         let nodes: Vec<NodeIndex> = nodes.collect();
         for (position, node) in nodes.iter().enumerate() {
             let machine = PlannedIndex(position);
-            self.world.nodes[*node].site = NodeOrigin::Planned(machine);
+            self.world.nodes[*node].origin = NodeOrigin::Planned(machine);
         }
         self.planned.fit_index = FitIndex::over(&nodes, self.world);
     }
@@ -239,16 +239,16 @@ impl<'p, 'a> Planner<'p, 'a> {
             machine: self.world.nodes[node].name.clone(),
             others: pending.groups[group].why.clone(),
         };
-        for asker in &pods {
-            self.turn.say(*asker, &verdict);
+        for to_place in &pods {
+            self.turn.say(*to_place, &verdict);
         }
         self.planned
-            .assign(&self.world.nodes[node].site, group, range);
+            .assign(&self.world.nodes[node].origin, group, range);
     }
 
     /// Writes the actions of the planned machines.
     pub(super) fn finish(self, catalog: &Catalog<'_, 'a>, pending: &PendingGroups<'a>) {
-        self.world.company.close();
+        self.world.inter_pod.close();
         self.planned.finish(self.turn, catalog.choices, |assigned| {
             &(*pending.groups[assigned.group].pods)[assigned.pods.clone()]
         });

@@ -1,4 +1,4 @@
-//! What pods prefer of each other's company is weighed last: which planned machine takes which pod, and on
+//! Preferences about other pods are weighed last: which planned machine takes which pod, and on
 //! which host each machine is made. How many machines there are, their types and their prices stand by
 //! then, so that no preference ever costs anything; whatever pods insist on stays as it is.
 
@@ -14,8 +14,8 @@ use crate::constraints::fit::node_preferences;
 use crate::index::{
     GroupIndex, KeyId, NodeIndex, OfferIndex, PendingPodIndex, PlannedIndex, ShapeId,
 };
-use crate::simulation::company::Preferences;
-use crate::simulation::company::topology::{DomainId, FRESH};
+use crate::simulation::inter_pod::Preferences;
+use crate::simulation::inter_pod::topology::{DomainId, FRESH};
 use crate::simulation::offer::Offer;
 use crate::simulation::pack;
 use crate::simulation::planned::PlannedMachine;
@@ -24,12 +24,12 @@ use model::policy::PoolPolicy;
 use model::report::PodVerdict;
 
 /// Rounds over all planned machines at most: a pod or machine that moves may make another move worthwhile.
-const ROUNDS: usize = 3;
+const MAX_ROUNDS: usize = 3;
 /// Places that one decision looks at for preferences at most: a plan of any size pays a few milliseconds.
-const LOOKS: usize = 20_000;
+const MAX_LOOKS: usize = 20_000;
 /// With more groups on new machines than this, what kube-scheduler prefers of its own accord is left to it:
 /// this many groups spread over the hosts by themselves.
-const USUAL: usize = 64;
+const MAX_GROUPS_FOR_DEFAULTS: usize = 64;
 
 /// The preferences of groups that have pods on planned machines, and the plan that is changed for them.
 struct PreferenceSearch<'s, 'p, 'a> {
@@ -61,9 +61,9 @@ pub(super) fn apply<'p, 'a>(
         pending,
         own,
         all,
-        looks: LOOKS,
+        looks: MAX_LOOKS,
     };
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_ROUNDS {
         let moved = search.change_machines() | search.change_hosts();
         if !moved {
             return;
@@ -84,7 +84,7 @@ fn find_preferences(
     let own = |group: &GroupIndex| Some((*group, pending.groups[*group].preferences.clone()?));
     let own: BTreeMap<GroupIndex, Arc<Preferences>> = groups.iter().filter_map(own).collect();
     let mut all = own.clone();
-    if groups.len() <= USUAL {
+    if groups.len() <= MAX_GROUPS_FOR_DEFAULTS {
         for group in groups.into_iter().filter(|group| !own.contains_key(group)) {
             let shape = pending.groups[group].shape;
             let preferences = planner.world.preferences(shape, true);
@@ -147,9 +147,9 @@ impl PreferenceSearch<'_, '_, '_> {
     fn penalty_on(&self, group: GroupIndex, node: NodeIndex) -> i64 {
         let shape = self.planner.world.shapes[self.pending.groups[group].shape].shape;
         let preferences = self.own.get(&group);
-        let company = &self.planner.world.company;
+        let inter_pod = &self.planner.world.inter_pod;
         let others = preferences.map_or(0, |preferences| {
-            company.penalty(preferences, company.at(node))
+            inter_pod.penalty(preferences, inter_pod.at(node))
         });
         others.saturating_add(node_preferences::unmet(
             shape,
@@ -256,8 +256,8 @@ impl PreferenceSearch<'_, '_, '_> {
     }
 
     fn is_pinned(&self, shape: ShapeId, here: NodeIndex, there: NodeIndex) -> bool {
-        let company = &self.planner.world.company;
-        company.pinned(shape, company.at(here), company.at(there))
+        let inter_pod = &self.planner.world.inter_pod;
+        inter_pod.pinned(shape, inter_pod.at(here), inter_pod.at(there))
     }
 
     /// Writes down that a pod of a group goes to another planned machine.
@@ -341,13 +341,13 @@ fn find_better_host(
 ) -> Option<OfferIndex> {
     let planned = &view.planned.machines[machine];
     let choice = view.choice(planned.choice);
-    let company = &view.world.company;
+    let inter_pod = &view.world.inter_pod;
     let penalty = |offer: OfferIndex| {
         let at = domains_at(view, machine, offer);
         let of = planned.assigned.iter().filter_map(|assigned| {
             let preferences = counting.get(&assigned.group)?;
             let pods = i64::try_from(assigned.pods.len()).unwrap_or(i64::MAX);
-            Some(company.penalty(preferences, at).saturating_mul(pods))
+            Some(inter_pod.penalty(preferences, at).saturating_mul(pods))
         });
         of.fold(0, i64::saturating_add)
     };
@@ -355,8 +355,8 @@ fn find_better_host(
     let residents = &view.world.nodes[planned.node].residents;
     let free_to_go = |offer: &OfferIndex| {
         let there = domains_at(view, machine, *offer);
-        let pinned = |shape: ShapeId| company.pinned(shape, here, there);
-        company.may_move(here, there) && !residents.iter().any(|pods| pinned(pods.shape))
+        let pinned = |shape: ShapeId| inter_pod.pinned(shape, here, there);
+        inter_pod.may_move(here, there) && !residents.iter().any(|pods| pinned(pods.shape))
     };
     let now = penalty(planned.offer);
     let better = offers.into_iter().filter_map(|offer| {
@@ -376,7 +376,7 @@ fn domains_at<'v>(
 ) -> impl Fn(KeyId) -> DomainId + Copy + use<'v> {
     let planned = &view.planned.machines[machine];
     let domains = &view.catalog.domains[view.choice(planned.choice).index_in_catalog(offer)];
-    let own = view.world.company.at(planned.node);
+    let own = view.world.inter_pod.at(planned.node);
     move |key| match domains[key] {
         FRESH => own(key),
         domain => domain,

@@ -6,30 +6,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::catalog::Catalog;
-use super::draft::{FixedPlace, Lot, Model, ModelClass, ModelOffer, ModelSet, Problem};
+use super::draft::{
+    FixedPlace, LaunchOption, LaunchOptionClass, LaunchOptionSet, LaunchSite, Lot, Problem,
+};
 use super::min_lots::MinLots;
 use super::pending::PendingGroups;
 use super::planner::Planner;
 use super::view::PlanView;
-use super::withdrawal::{Loose, Withdrawal};
+use super::withdrawal::{ReplannedGroup, Withdrawal};
 use crate::constraints::fit::ports;
 use crate::index::{
-    AmountIndex, ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LotIndex, ModelClassIndex,
-    ModelIndex, NodeIndex, OfferIndex, PlannedIndex, ShapeId, TallyIndex, TierIndex,
+    AmountIndex, ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LaunchOptionClassIndex,
+    LaunchOptionIndex, LotIndex, NodeIndex, OfferIndex, PlannedIndex, ShapeId, TallyIndex,
+    TierIndex,
 };
-use crate::simulation::company::topology::{DomainsByKey, FRESH};
-use crate::simulation::company::{Asks, CounterRules, Tally};
+use crate::simulation::inter_pod::topology::{DomainsByKey, FRESH};
+use crate::simulation::inter_pod::{Asks, CounterRules, Tally};
 use crate::simulation::offer::{Choice, Daemon, Offer};
 use model::resources::Resources;
 
 /// Nodes that are looked at for pods that others may open them to.
-const NODES: usize = 64;
-/// With more models than this there is no second plan; nor with more offers × (1 + counters), where a counter is a rule of
+const MAX_NODES: usize = 64;
+/// With more options than this there is no second plan; nor with more offers × (1 + counters), where a counter is a rule of
 /// affinity, anti-affinity or topology spread.
-const MODELS: usize = 1024;
-const OFFERS: usize = 60_000;
+const MAX_OPTIONS: usize = 1024;
+const MAX_OFFERS: usize = 60_000;
 /// Counters of affinity, anti-affinity and spread times groups, at most: each group asks each counter wherever it goes.
-const COUNTERS: usize = 1_000_000;
+const MAX_COUNTERS: usize = 1_000_000;
 
 /// What is counted of a pod or a node: resources, then volumes by driver; and after them what [`MinLots::amounts`] says.
 #[derive(Debug, Default)]
@@ -39,24 +42,24 @@ struct CountedNames {
 }
 
 /// What makes offers one class: domains, which counters count there, and DaemonSet pods that they count.
-type Traits = (
+type LaunchOptionClassKey = (
     DomainsByKey,
     IndexVec<TallyIndex, bool>,
     IndexVec<TallyIndex, i64>,
 );
 
-/// An offer with what decides which model it is of.
+/// An offer with what decides which option it is of.
 struct SeenOffer<'c, 'a> {
     choice: ChoiceIndex,
     at: OfferIndex,
     of: &'c Offer<'a>,
-    class: ModelClassIndex,
+    class: LaunchOptionClassIndex,
 }
 
 /// What a question is made of: pods that may be packed again, and all that stays as it is.
 struct Inquiry<'q, 'v, 'a> {
     view: PlanView<'v, 'a>,
-    loose: &'q IndexVec<LotIndex, Loose>,
+    replanned: &'q IndexVec<LotIndex, ReplannedGroup>,
     mins: MinLots<'q>,
     names: CountedNames,
 }
@@ -67,40 +70,43 @@ pub(super) fn pose_question(
     view: PlanView<'_, '_>,
     withdrawal: &Withdrawal,
 ) -> Option<(Problem, IndexVec<FixedIndex, NodeIndex>)> {
-    let loose = &withdrawal.loose;
+    let replanned = &withdrawal.replanned;
     let inquiry = Inquiry {
         view,
-        loose,
+        replanned,
         mins: MinLots {
             mins: &withdrawal.mins,
-            groups: loose.len(),
+            groups: replanned.len(),
         },
-        names: list_counted(view, loose),
+        names: list_counted(view, replanned),
     };
-    let shapes: Vec<ShapeId> = loose.iter().map(|of| view.group(of.group).shape).collect();
-    let numbers = view.world.company.numbers(&shapes);
+    let shapes: Vec<ShapeId> = replanned
+        .iter()
+        .map(|of| view.group(of.group).shape)
+        .collect();
+    let numbers = view.world.inter_pod.numbers(&shapes);
     let choices = view.catalog.choices;
     let offers: usize = choices.iter().map(|choice| choice.offers.len()).sum();
     let counters = numbers.counters.len();
-    if offers.saturating_mul(1 + counters) > OFFERS
-        || loose.len().saturating_mul(counters) > COUNTERS
+    if offers.saturating_mul(1 + counters) > MAX_OFFERS
+        || replanned.len().saturating_mul(counters) > MAX_COUNTERS
     {
         return None;
     }
     let (mut classes, seen) = inquiry.classes(&numbers);
-    let (models, may) = inquiry.models(seen)?;
+    let (options, may) = inquiry.options(seen)?;
     let (fixed, nodes) = inquiry.fixed(&withdrawal.machines, &numbers);
     for class in &mut classes {
-        class.models = ModelSet::none(models.len());
+        class.options = LaunchOptionSet::none(options.len());
     }
-    for (index, model) in models.indexed() {
-        classes[model.class].models.insert(index);
+    for (index, option) in options.indexed() {
+        classes[option.class].options.insert(index);
     }
     let lots = inquiry.lots(numbers.shapes, may);
     let spare = view.limits.spare(view.turn, choices);
     let mut problem = Problem {
         lots,
-        models,
+        options,
         classes,
         fixed,
         counters: numbers.counters,
@@ -125,9 +131,9 @@ pub(super) fn prepare<'a>(
     planner: &mut Planner<'_, 'a>,
     catalog: &mut Catalog<'_, 'a>,
     pending: &PendingGroups<'a>,
-    loose: &[Loose],
+    replanned: &[ReplannedGroup],
 ) {
-    for of in loose {
+    for of in replanned {
         let shape = pending.groups[of.group].shape;
         planner.world.rules(shape);
         planner.world.prepare(shape);
@@ -136,9 +142,12 @@ pub(super) fn prepare<'a>(
 }
 
 /// By priority, what one pod without a place counts: more than all of lower priorities together.
-pub(super) fn count_losses(view: PlanView<'_, '_>, loose: &[Loose]) -> BTreeMap<i32, u128> {
+pub(super) fn count_losses(
+    view: PlanView<'_, '_>,
+    replanned: &[ReplannedGroup],
+) -> BTreeMap<i32, u128> {
     let mut pods: BTreeMap<i32, usize> = BTreeMap::new();
-    for of in loose {
+    for of in replanned {
         *pods.entry(view.priority(of.group)).or_default() += of.pods.len();
     }
     let mut below = 0u128;
@@ -151,18 +160,22 @@ pub(super) fn count_losses(view: PlanView<'_, '_>, loose: &[Loose]) -> BTreeMap<
 }
 
 /// How much a choice has that none of these groups asks for.
-pub(super) fn scarcity(view: PlanView<'_, '_>, choice: ChoiceIndex, loose: &[Loose]) -> u32 {
-    let names = list_counted(view, loose);
+pub(super) fn count_unrequested(
+    view: PlanView<'_, '_>,
+    choice: ChoiceIndex,
+    replanned: &[ReplannedGroup],
+) -> u32 {
+    let names = list_counted(view, replanned);
     view.choice(choice)
-        .scarcity(&find_wanted(view, loose, &names))
+        .count_unrequested(&find_wanted(view, replanned, &names))
 }
 
 /// What is counted of these pods.
-fn list_counted(view: PlanView<'_, '_>, loose: &[Loose]) -> CountedNames {
-    let asked = loose.iter().map(|of| asked(view, of.group));
+fn list_counted(view: PlanView<'_, '_>, replanned: &[ReplannedGroup]) -> CountedNames {
+    let asked = replanned.iter().map(|of| asked(view, of.group));
     let resources = asked.flat_map(|asked| asked.extended.keys());
     let resources: BTreeSet<&Arc<str>> = resources.collect();
-    let needs = loose.iter();
+    let needs = replanned.iter();
     let needs = needs.filter_map(|of| view.group(of.group).need.as_deref());
     let drivers: BTreeSet<&Arc<str>> = needs.flat_map(|need| need.attach.keys()).collect();
     CountedNames {
@@ -179,11 +192,11 @@ fn asked<'a>(view: PlanView<'_, 'a>, group: GroupIndex) -> &'a Resources {
 /// The extended resources that some group asks for.
 fn find_wanted<'n>(
     view: PlanView<'_, '_>,
-    loose: &[Loose],
+    replanned: &[ReplannedGroup],
     names: &'n CountedNames,
 ) -> BTreeSet<&'n Arc<str>> {
     let asks = |name: &&Arc<str>| {
-        let mut groups = loose.iter();
+        let mut groups = replanned.iter();
         groups.any(|of| asked(view, of.group).get(name) > 0)
     };
     names.resources.iter().filter(asks).collect()
@@ -203,12 +216,18 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         if view.turn.view.policy.scale_up.nominate_pods {
             return None;
         }
-        let pods = self.loose.indexed().flat_map(|(lot, of)| {
+        let pods = self.replanned.indexed().flat_map(|(lot, of)| {
             let priority = view.priority(of.group);
             of.pods.iter().map(move |index| {
-                let asker = &view.group(of.group).pods[*index];
-                let pod = asker.pod;
-                (Reverse(priority), pod.created, pod.arrival, asker.key, lot)
+                let to_place = &view.group(of.group).pods[*index];
+                let pod = to_place.pod;
+                (
+                    Reverse(priority),
+                    pod.created,
+                    pod.arrival,
+                    to_place.key,
+                    lot,
+                )
             })
         });
         let mut pods: Vec<_> = pods.collect();
@@ -239,15 +258,15 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     fn lots(
         &self,
         asks_of: Vec<Asks>,
-        models_of: IndexVec<LotIndex, ModelSet>,
+        options_of: IndexVec<LotIndex, LaunchOptionSet>,
     ) -> IndexVec<LotIndex, Lot> {
-        let (view, loose) = (self.view, self.loose);
-        let losses = count_losses(view, loose);
+        let (view, replanned) = (self.view, self.replanned);
+        let losses = count_losses(view, replanned);
         // Pods without a place may take that of pods of a lower priority.
-        let waiting = loose.iter().filter(|of| of.pods.len() > of.placed);
+        let waiting = replanned.iter().filter(|of| of.pods.len() > of.placed);
         let first = waiting.map(|of| view.priority(of.group)).max();
-        let mut models_of = models_of.into_iter();
-        let both = loose.iter().zip(asks_of).zip(models_of.by_ref());
+        let mut options_of = options_of.into_iter();
+        let both = replanned.iter().zip(asks_of).zip(options_of.by_ref());
         let lots = both.map(|((of, asks), may)| {
             let priority = view.priority(of.group);
             Lot {
@@ -260,7 +279,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 },
                 loss: losses.get(&priority).copied().unwrap_or(1),
                 priority,
-                apart: loose
+                apart: replanned
                     .iter()
                     .map(|other| ports_clash(view, of.group, other.group))
                     .chain(self.mins.mins.iter().map(|_| false))
@@ -272,7 +291,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             }
         });
         let mut lots: IndexVec<LotIndex, Lot> = lots.collect();
-        self.mins.add_to(&mut lots, models_of);
+        self.mins.add_to(&mut lots, options_of);
         lots
     }
 
@@ -281,11 +300,11 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         &self,
         numbers: &CounterRules,
     ) -> (
-        IndexVec<ModelClassIndex, ModelClass>,
+        IndexVec<LaunchOptionClassIndex, LaunchOptionClass>,
         Vec<SeenOffer<'v, 'a>>,
     ) {
         let view = self.view;
-        let mut known: BTreeMap<Traits, ModelClassIndex> = BTreeMap::new();
+        let mut known: BTreeMap<LaunchOptionClassKey, LaunchOptionClassIndex> = BTreeMap::new();
         let (mut classes, mut seen) = (IndexVec::default(), Vec::new());
         for (index, choice) in view.catalog.choices.indexed() {
             for (at, offer) in choice.offers.indexed() {
@@ -298,14 +317,14 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 let domains = domains.map(|(key, domain)| if used(key) { *domain } else { FRESH });
                 let domains: DomainsByKey = domains.collect();
                 let counts = |tally: &Tally| {
-                    let company = &view.world.company;
-                    company.would_count(tally, &offer.labels, &choice.policy.taints, row)
+                    let inter_pod = &view.world.inter_pod;
+                    inter_pod.would_count(tally, &offer.labels, &choice.policy.taints, row)
                 };
                 let counts: IndexVec<TallyIndex, bool> =
                     numbers.counters.iter().map(counts).collect();
                 let daemons = |tally: &Tally| {
                     let of = offer.residents.iter().map(Daemon::pod);
-                    let of = of.filter(|pod| view.world.company.would_take(tally, *pod));
+                    let of = of.filter(|pod| view.world.inter_pod.would_take(tally, *pod));
                     i64::try_from(of.count()).unwrap_or(i64::MAX)
                 };
                 let daemons: IndexVec<TallyIndex, i64> =
@@ -313,11 +332,11 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 let class = *known
                     .entry((domains.clone(), counts.clone(), daemons.clone()))
                     .or_insert_with(|| {
-                        classes.push(ModelClass {
+                        classes.push(LaunchOptionClass {
                             domains,
                             counts,
                             daemons,
-                            models: ModelSet::default(),
+                            options: LaunchOptionSet::default(),
                         })
                     });
                 seen.push(SeenOffer {
@@ -331,15 +350,18 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         (classes, seen)
     }
 
-    /// The models, and by lot which of them it may be on.
-    fn models(
+    /// The options, and by lot which of them it may be on.
+    fn options(
         &self,
         seen: Vec<SeenOffer<'v, 'a>>,
-    ) -> Option<(IndexVec<ModelIndex, Model>, IndexVec<LotIndex, ModelSet>)> {
+    ) -> Option<(
+        IndexVec<LaunchOptionIndex, LaunchOption>,
+        IndexVec<LotIndex, LaunchOptionSet>,
+    )> {
         let (view, choices) = (self.view, self.view.catalog.choices);
         let spare = view.limits.spare(view.turn, choices);
-        let wanted = find_wanted(view, self.loose, &self.names);
-        let mut models: Vec<(Model, IndexVec<LotIndex, bool>)> = Vec::new();
+        let wanted = find_wanted(view, self.replanned, &self.names);
+        let mut options: Vec<(LaunchOption, IndexVec<LotIndex, bool>)> = Vec::new();
         let mut first = 0;
         let admits = |choice: &Choice<'_>| view.limits.admits(view.turn, choice).is_ok();
         let admits: IndexVec<ChoiceIndex, bool> = choices.iter().map(admits).collect();
@@ -348,56 +370,57 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             if spare.pools[choice.pool_index].machines == 0 || !admits[offer.choice] {
                 continue;
             }
-            if models
+            if options
                 .last()
                 .is_none_or(|(last, _)| last.choice != offer.choice)
             {
-                first = models.len();
+                first = options.len();
             }
-            let Some((model, may)) = self.model(&offer, &wanted) else {
+            let Some((option, may)) = self.option(&offer, &wanted) else {
                 continue;
             };
-            let alike = models[first..].iter_mut().find(|(other, also)| {
-                other.class == model.class && other.free == model.free && *also == may
+            let alike = options[first..].iter_mut().find(|(other, also)| {
+                other.class == option.class && other.free == option.free && *also == may
             });
             match alike {
                 Some((other, _)) => {
-                    other.sites.extend(model.sites);
-                    other.takes.extend(model.takes);
+                    other.sites.extend(option.sites);
+                    other.takes.extend(option.takes);
                 }
-                None => models.push((model, may)),
+                None => options.push((option, may)),
             }
-            if models.len() > MODELS {
+            if options.len() > MAX_OPTIONS {
                 return None;
             }
         }
-        models.sort_by_key(|(model, _)| (model.rank(), model.choice));
-        let models: IndexVec<ModelIndex, (Model, IndexVec<LotIndex, bool>)> = models.into();
+        options.sort_by_key(|(option, _)| (option.rank(), option.choice));
+        let options: IndexVec<LaunchOptionIndex, (LaunchOption, IndexVec<LotIndex, bool>)> =
+            options.into();
         let may = self.mins.all().map(|lot| {
-            let mut models_of_lot = ModelSet::none(models.len());
-            for (index, (_, may)) in models.indexed() {
+            let mut options_of_lot = LaunchOptionSet::none(options.len());
+            for (index, (_, may)) in options.indexed() {
                 if may[lot] {
-                    models_of_lot.insert(index);
+                    options_of_lot.insert(index);
                 }
             }
-            models_of_lot
+            options_of_lot
         });
         let may = may.collect();
-        let models: IndexVec<ModelIndex, Model> =
-            models.into_iter().map(|(model, _)| model).collect();
-        (!models.is_empty()).then_some((models, may))
+        let options: IndexVec<LaunchOptionIndex, LaunchOption> =
+            options.into_iter().map(|(option, _)| option).collect();
+        (!options.is_empty()).then_some((options, may))
     }
 
-    /// The model of an offer by itself, and by lot whether it may be on it; none where none may.
-    fn model(
+    /// The option of an offer by itself, and by lot whether it may be on it; none where none may.
+    fn option(
         &self,
         offer: &SeenOffer<'v, 'a>,
         wanted: &BTreeSet<&Arc<str>>,
-    ) -> Option<(Model, IndexVec<LotIndex, bool>)> {
+    ) -> Option<(LaunchOption, IndexVec<LotIndex, bool>)> {
         let view = self.view;
         let choice = view.choice(offer.choice);
         let tier = view.tier(offer.choice);
-        let may = self.loose.iter().map(|of| {
+        let may = self.replanned.iter().map(|of| {
             view.row(of.group).fits[choice.index_in_catalog(offer.at)]
                 && tier <= of.tier
                 && view.unmet(of.group, offer.choice, offer.at) <= of.unmet
@@ -410,11 +433,11 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             limit.map_or(i64::MAX, i64::from)
         }));
         free.extend(self.mins.amounts(Some(choice.pool_index)));
-        let site = ModelOffer {
+        let site = LaunchSite {
             offer: offer.at,
             host: offer.of.host_index,
         };
-        let model = Model {
+        let option = LaunchOption {
             choice: offer.choice,
             sites: vec![site].into(),
             takes: vec![offer.of.takes.clone()].into(),
@@ -423,13 +446,13 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             pool_type: choice.pool_type,
             tier,
             price: choice.price,
-            scarce: choice.scarcity(wanted),
+            unrequested: choice.count_unrequested(wanted),
             free,
             cpu_milli: i64::from(choice.instance_type.cores) * 1000,
             memory: choice.instance_type.memory,
             class: offer.class,
         };
-        may.contains(&true).then_some((model, may))
+        may.contains(&true).then_some((option, may))
     }
 
     /// The places that stay, and their nodes: machines that are planned for something else, and nodes that
@@ -442,7 +465,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         IndexVec<FixedIndex, FixedPlace>,
         IndexVec<FixedIndex, NodeIndex>,
     ) {
-        let (view, loose) = (self.view, self.loose);
+        let (view, replanned) = (self.view, self.replanned);
         let mut fixed = IndexVec::default();
         let mut nodes = IndexVec::default();
         let mut add = |node: NodeIndex, tier: TierIndex, mut may: IndexVec<LotIndex, bool>| {
@@ -452,7 +475,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             for _ in self.mins.mins {
                 may.push(false);
             }
-            let at = view.world.company.at(node);
+            let at = view.world.inter_pod.at(node);
             let mut free = amounts(&view.world.nodes[node].free, &self.names, false);
             let slots = view.world.nodes[node].slots.as_ref();
             free.extend(self.names.drivers.iter().map(|driver| {
@@ -461,12 +484,12 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             }));
             free.extend(self.mins.amounts(None));
             let counts = numbers.counters.iter();
-            let counts = counts.map(|tally| view.world.company.counts_on(tally, node));
+            let counts = counts.map(|tally| view.world.inter_pod.counts_on(tally, node));
             fixed.push(FixedPlace {
                 free,
                 tier,
                 may,
-                domains: view.world.company.key_ids().map(at).collect(),
+                domains: view.world.inter_pod.key_ids().map(at).collect(),
                 counts: counts.collect(),
             });
             nodes.push(node);
@@ -476,24 +499,24 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 continue;
             }
             let tier = view.tier(planned.choice);
-            let may = loose.iter().map(|of| {
+            let may = replanned.iter().map(|of| {
                 tier <= of.tier
                     && view.unmet(of.group, planned.choice, planned.offer) <= of.unmet
                     && view.room_beside(of.group, planned.node) > 0
             });
             add(planned.node, tier, may.collect());
         }
-        let dependent = |of: &Loose| view.group(of.group).dependent;
-        let some = loose.iter().filter(|of| dependent(of)).count();
+        let dependent = |of: &ReplannedGroup| view.group(of.group).dependent;
+        let some = replanned.iter().filter(|of| dependent(of)).count();
         let existing = view.existing.nodes();
-        if some == 0 || some.saturating_mul(existing.len()) > NODES * NODES {
+        if some == 0 || some.saturating_mul(existing.len()) > MAX_NODES * MAX_NODES {
             return (fixed, nodes);
         }
         for node in existing.iter().copied() {
             if view.world.nodes[node].closed {
                 continue;
             }
-            let may = loose.iter();
+            let may = replanned.iter();
             let may = may.map(|of| dependent(of) && view.room_beside(of.group, node) > 0);
             add(node, TierIndex(0), may.collect());
         }

@@ -4,7 +4,7 @@
 use super::choose::Pick;
 use super::view::PlanView;
 use crate::index::{ChoiceIndex, GroupIndex, OfferIndex};
-use crate::simulation::company::Rules;
+use crate::simulation::inter_pod::Rules;
 use crate::simulation::offer::Choice;
 
 impl PlanView<'_, '_> {

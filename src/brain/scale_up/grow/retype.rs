@@ -138,8 +138,11 @@ impl<'v, 'a> Retype<'v, 'a> {
         let domains = &view.catalog.domains;
         planned.groups().all(|group| view.row(group).fits[new])
             && domains[old] == domains[new]
-            && domains[new].len() == view.world.company.keys()
-            && view.world.company.indifferent(planned.node, &offer.labels)
+            && domains[new].len() == view.world.inter_pod.keys()
+            && view
+                .world
+                .inter_pod
+                .indifferent(planned.node, &offer.labels)
     }
 
     /// Whether it would have the volumes that its pods took, and those that are made for them.

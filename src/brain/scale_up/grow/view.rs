@@ -13,7 +13,7 @@ use crate::index::{
     CatalogOfferIndex, ChoiceIndex, GroupIndex, KeyId, NodeIndex, OfferIndex, TierIndex,
 };
 use crate::scale_up::limits::LimitTracker;
-use crate::simulation::company::Rules;
+use crate::simulation::inter_pod::Rules;
 use crate::simulation::offer::{Choice, Daemon, Offer};
 use crate::simulation::pack::{self, FitIndex};
 use crate::simulation::planned::PlannedMachines;
@@ -85,7 +85,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
         let at = |key: KeyId| domains[key];
         let daemons = choice.offers[offer].residents.iter();
         let daemons = daemons.map(Daemon::pod);
-        let may = self.world.company.most_beside(rules, at, &daemons);
+        let may = self.world.inter_pod.most_beside(rules, at, &daemons);
         usize::try_from(may).unwrap_or(usize::MAX)
     }
 
@@ -183,7 +183,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
             return refused.clone();
         }
         let at = |key: KeyId| domains[offer][key];
-        let misfit = rules.and_then(|rules| self.world.company.misfit(rules, at));
+        let misfit = rules.and_then(|rules| self.world.inter_pod.misfit(rules, at));
         // It was refused for its rules: without one that is not met any more its machines are for others.
         let refused = Arc::new(
             misfit.map_or(Refused::ForOtherPods, |misfit| Refused::Misfit {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::first::Visit;
+use super::first_plan::Visit;
 use super::pending::PendingGroups;
 use super::planner::Planner;
 use super::view::PlanView;
@@ -16,8 +16,8 @@ use crate::simulation::preempt;
 impl Visit {
     /// The nodes that the pods came to; one for each that others give way for.
     fn nodes(&self) -> impl Iterator<Item = NodeIndex> {
-        let free = self.seats.iter().map(|(node, _)| *node);
-        free.chain(self.forced.iter().copied())
+        let free = self.placed_pods.iter().map(|(node, _)| *node);
+        free.chain(self.preempting.iter().copied())
     }
 }
 
@@ -50,7 +50,7 @@ pub(super) fn split_staying(
     visits: Vec<Visit>,
     movable: &IndexVec<GroupIndex, bool>,
 ) -> Result<(Vec<Visit>, Vec<Visit>), Vec<Visit>> {
-    let company = &view.world.company;
+    let inter_pod = &view.world.inter_pod;
     let mut held: BTreeSet<NodeIndex> = BTreeSet::new();
     let mut staying = vec![false; visits.len()];
     for (visit, stays) in visits.iter().zip(&mut staying).rev() {
@@ -59,7 +59,7 @@ pub(super) fn split_staying(
             continue;
         }
         let shape = view.group(visit.group).shape;
-        if company.known_rules(shape).is_some() {
+        if inter_pod.known_rules(shape).is_some() {
             return Err(visits);
         }
         held.extend(visit.nodes());
@@ -82,9 +82,9 @@ pub(super) fn leave<'a>(
         }
         let shape = pending.groups[visit.group].shape;
         for node in visit.nodes() {
-            let guests = &mut planner.world.nodes[node].guests;
-            if let Some(last) = guests.iter().rposition(|(of, ..)| *of == shape) {
-                guests.remove(last);
+            let new_pods = &mut planner.world.nodes[node].new_pods;
+            if let Some(last) = new_pods.iter().rposition(|(of, ..)| *of == shape) {
+                new_pods.remove(last);
             }
         }
     }
@@ -103,16 +103,16 @@ pub(super) fn come_again<'a>(
     let again = visits.into_iter().map(|visit| {
         let group = &pending.groups[visit.group];
         let mut undo = Vec::new();
-        for (node, count) in &visit.seats {
+        for (node, count) in &visit.placed_pods {
             let world = &mut *planner.world;
             let mut saved = world.save(*node, Resident::of(group.shape, *count as u64));
             world.put(*node, group.shape, *count as u64, false);
             saved.with(world.supply(*node, group.need.as_deref(), *count as u64));
             undo.push((*node, saved));
-            let guest = (group.shape, group.need.clone(), *count);
-            world.nodes[*node].guests.push(guest);
+            let new_pods = (group.shape, group.need.clone(), *count);
+            world.nodes[*node].new_pods.push(new_pods);
         }
-        for node in &visit.forced {
+        for node in &visit.preempting {
             let world = &mut *planner.world;
             let mut index = FitIndex::over(&[*node], world);
             let need = group.need.as_deref();
@@ -124,8 +124,8 @@ pub(super) fn come_again<'a>(
                 &mut index,
                 &mut Some(&mut undo),
             );
-            let guest = (group.shape, group.need.clone(), 1);
-            world.nodes[*node].guests.push(guest);
+            let new_pods = (group.shape, group.need.clone(), 1);
+            world.nodes[*node].new_pods.push(new_pods);
         }
         Visit { undo, ..visit }
     });

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::draft::Rank;
-use super::first::Visit;
+use super::first_plan::Visit;
 use super::question;
 use super::view::PlanView;
 use crate::index::{
@@ -19,12 +19,12 @@ use crate::simulation::planned::{CreateReason, PlannedMachine};
 use model::reasons::Held;
 
 /// Plans for more pods, or more groups, stay as they are.
-const PODS: usize = 10_000;
-const GROUPS: usize = 1_000;
+const MAX_PODS: usize = 10_000;
+const MAX_GROUPS: usize = 1_000;
 
 /// A group whose pods the second plan may place elsewhere.
 #[derive(Debug)]
-pub(super) struct Loose {
+pub(super) struct ReplannedGroup {
     pub(super) group: GroupIndex,
     /// The group's pods on machines that are withdrawn, and those without a place.
     pub(super) pods: Vec<PendingPodIndex>,
@@ -50,7 +50,7 @@ pub(super) struct MinMachines {
 pub(super) struct Withdrawal {
     /// The planned machines that are given up.
     pub(super) machines: Vec<PlannedIndex>,
-    pub(super) loose: IndexVec<LotIndex, Loose>,
+    pub(super) replanned: IndexVec<LotIndex, ReplannedGroup>,
     /// The machines that are for the `min` of pools, in the order of the policy.
     pub(super) mins: Vec<MinMachines>,
     /// What a second plan must be better than.
@@ -60,7 +60,7 @@ pub(super) struct Withdrawal {
 impl Withdrawal {
     /// The `min` that a lot stands for, where it stands for no group: those of groups come first.
     pub(super) fn min_of(&self, lot: LotIndex) -> Option<&MinMachines> {
-        let after = lot.position().checked_sub(self.loose.len())?;
+        let after = lot.position().checked_sub(self.replanned.len())?;
         self.mins.get(after)
     }
 }
@@ -72,16 +72,16 @@ pub(super) fn propose(
     movable: &IndexVec<GroupIndex, bool>,
 ) -> Option<Withdrawal> {
     let groups = movable.iter().filter(|movable| **movable).count();
-    if groups > GROUPS {
+    if groups > MAX_GROUPS {
         return None;
     }
     let machines = find_withdrawable(view, movable)?;
-    let loose = find_loose(view, visits, &machines, movable);
-    let pods: usize = loose.iter().map(|of| of.pods.len()).sum();
-    if pods == 0 || pods > PODS || loose.len() > GROUPS {
+    let replanned = find_replanned(view, visits, &machines, movable);
+    let pods: usize = replanned.iter().map(|of| of.pods.len()).sum();
+    if pods == 0 || pods > MAX_PODS || replanned.len() > MAX_GROUPS {
         return None;
     }
-    let mut rank = rank_first(view, &machines, &loose);
+    let mut rank = rank_first(view, &machines, &replanned);
     if !view.turn.view.policy.scale_up.nominate_pods {
         // What a plan costs in the end is more than its price, and is not known of this one.
         rank.price = i128::MAX;
@@ -89,7 +89,7 @@ pub(super) fn propose(
     Some(Withdrawal {
         mins: count_for_min(view, &machines),
         machines,
-        loose,
+        replanned,
         rank,
     })
 }
@@ -211,16 +211,16 @@ fn count_for_min(view: PlanView<'_, '_>, machines: &[PlannedIndex]) -> Vec<MinMa
 }
 
 /// The groups whose pods the second plan places when these machines are withdrawn.
-fn find_loose(
+fn find_replanned(
     view: PlanView<'_, '_>,
     visits: &[Visit],
     machines: &[PlannedIndex],
     movable: &IndexVec<GroupIndex, bool>,
-) -> IndexVec<LotIndex, Loose> {
+) -> IndexVec<LotIndex, ReplannedGroup> {
     let groups = view.pending.groups.indexes();
     let groups = groups.filter(|group| movable[*group]);
-    let mut all: Vec<Loose> = groups
-        .map(|group| Loose {
+    let mut all: Vec<ReplannedGroup> = groups
+        .map(|group| ReplannedGroup {
             group,
             pods: Vec::new(),
             placed: 0,
@@ -228,7 +228,7 @@ fn find_loose(
             unmet: 0,
         })
         .collect();
-    let at: Vec<GroupIndex> = all.iter().map(|loose| loose.group).collect();
+    let at: Vec<GroupIndex> = all.iter().map(|replanned| replanned.group).collect();
     let withdrawn = machines.iter();
     for planned in withdrawn.map(|machine| &view.planned.machines[*machine]) {
         let tier = view.tier(planned.choice);
@@ -237,12 +237,12 @@ fn find_loose(
                 continue;
             };
             let unmet = view.unmet(assigned.group, planned.choice, planned.offer);
-            let loose = &mut all[index];
-            loose
+            let replanned = &mut all[index];
+            replanned
                 .pods
                 .extend(assigned.pods.clone().map(PendingPodIndex));
-            loose.unmet = loose.unmet.max(unmet);
-            loose.tier = loose.tier.max(tier);
+            replanned.unmet = replanned.unmet.max(unmet);
+            replanned.tier = replanned.tier.max(tier);
         }
     }
     for visit in visits {
@@ -250,71 +250,78 @@ fn find_loose(
             all[index].pods.extend(indexes_in(visit.pods.clone()));
         }
     }
-    let left = all.iter().any(|loose| view.group(loose.group).left() > 0);
-    for loose in &mut all {
-        loose.placed = loose.pods.len();
+    let left = all
+        .iter()
+        .any(|replanned| view.group(replanned.group).left() > 0);
+    for replanned in &mut all {
+        replanned.placed = replanned.pods.len();
         // Where pods have no place, that comes before preferences and weights.
-        if left || loose.placed == 0 {
-            (loose.tier, loose.unmet) = (TierIndex(usize::MAX), i64::MAX);
+        if left || replanned.placed == 0 {
+            (replanned.tier, replanned.unmet) = (TierIndex(usize::MAX), i64::MAX);
         }
-        loose.pods.sort_unstable();
-        let group = view.group(loose.group);
-        loose.pods.extend(group.pods.indexes_from(group.next));
+        replanned.pods.sort_unstable();
+        let group = view.group(replanned.group);
+        replanned.pods.extend(group.pods.indexes_from(group.next));
     }
-    all.retain(|loose| !loose.pods.is_empty());
+    all.retain(|replanned| !replanned.pods.is_empty());
     all.into()
 }
 
 /// What the first plan is compared by.
-fn rank_first(view: PlanView<'_, '_>, machines: &[PlannedIndex], loose: &[Loose]) -> Rank {
+fn rank_first(
+    view: PlanView<'_, '_>,
+    machines: &[PlannedIndex],
+    replanned: &[ReplannedGroup],
+) -> Rank {
     let made = machines.iter().map(|machine| {
         let planned = &view.planned.machines[*machine];
         (planned, planned.count())
     });
     let made: Vec<_> = made.collect();
-    let left = loose.iter().map(|of| of.pods.len() - of.placed);
+    let left = replanned.iter().map(|of| of.pods.len() - of.placed);
     let left: Vec<usize> = left.collect();
     let carries = |node: NodeIndex, group: GroupIndex| {
         let mut on = made.iter().filter(|(planned, _)| planned.node == node);
         on.any(|(planned, _)| planned.groups().any(|of| of == group))
     };
-    rank(view, loose, (&made, &carries), &left)
+    rank(view, replanned, (&made, &carries), &left)
 }
 
 /// Whether the machine at a place carries pods of a group.
 pub(super) type Carries<'c> = dyn Fn(NodeIndex, GroupIndex) -> bool + 'c;
 
-/// What a plan is compared by: machines with how many pods and whether one carries pods of a group, and by loose group how many have no
+/// What a plan is compared by: machines with how many pods and whether one carries pods of a group, and by replanned group how many have no
 /// place.
 pub(super) fn rank(
     view: PlanView<'_, '_>,
-    loose: &[Loose],
+    replanned: &[ReplannedGroup],
     (made, carries): (&[(&PlannedMachine, usize)], &Carries<'_>),
     left: &[usize],
 ) -> Rank {
-    let losses = question::count_losses(view, loose);
-    let lost = loose.iter().zip(left).map(|(of, left)| {
+    let losses = question::count_losses(view, replanned);
+    let lost = replanned.iter().zip(left).map(|(of, left)| {
         let loss = losses.get(&view.priority(of.group)).copied().unwrap_or(1);
         loss.saturating_mul(*left as u128)
     });
     let price = |planned: &PlannedMachine| i128::from(view.choice(planned.choice).price);
-    let scarce = |planned: &PlannedMachine| question::scarcity(view, planned.choice, loose);
-    let company = &view.world.company;
-    let uneven = |of: &Loose| {
+    let unrequested =
+        |planned: &PlannedMachine| question::count_unrequested(view, planned.choice, replanned);
+    let inter_pod = &view.world.inter_pod;
+    let uneven = |of: &ReplannedGroup| {
         let nodes = made.iter().map(|(planned, _)| planned.node);
         let nodes: Vec<NodeIndex> = nodes.filter(|node| carries(*node, of.group)).collect();
-        let rules = company.known_rules(view.group(of.group).shape);
-        rules.map_or(0, |rules| company.uneven(rules, &nodes))
+        let rules = inter_pod.known_rules(view.group(of.group).shape);
+        rules.map_or(0, |rules| inter_pod.uneven(rules, &nodes))
     };
     let made = || made.iter();
     let lost = lost.fold(0, u128::saturating_add);
     Rank {
         lost,
         uneven: match lost {
-            0 => loose.iter().map(uneven).sum(),
+            0 => replanned.iter().map(uneven).sum(),
             _ => 0,
         },
-        lighter: made()
+        weight_loss: made()
             .map(|(planned, pods)| {
                 // The `min` of its pool counts as a pod does.
                 let pods = pods + usize::from(planned.is_for_min());
@@ -323,6 +330,8 @@ pub(super) fn rank(
             .sum(),
         price: made().map(|(planned, _)| price(planned)).sum(),
         machines: made().count(),
-        scarce: made().map(|(planned, _)| u64::from(scarce(planned))).sum(),
+        unrequested: made()
+            .map(|(planned, _)| u64::from(unrequested(planned)))
+            .sum(),
     }
 }

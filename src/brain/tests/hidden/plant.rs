@@ -1069,6 +1069,7 @@ fn tolerate(shape: &mut PodShape) {
     });
 }
 
+#[derive(Clone, Copy)]
 struct Around<'a> {
     name: &'a str,
     pod: usize,

@@ -434,7 +434,7 @@ fn the_example_of_simulation() {
     ));
     let left: Vec<&str> = left
         .iter()
-        .flat_map(|group| group.pods.iter().map(|asker| &*asker.key.name))
+        .flat_map(|group| group.pods.iter().map(|one| &*one.key.name))
         .collect();
     assert_eq!(left, ["web-4"]);
     on_its_way(&mut page, lab.clone());
@@ -470,7 +470,7 @@ fn free_on_the_machine(lab: &Lab) -> i64 {
     let turn = begin(lab);
     let world = places::build(&turn, &offer::choices(&turn));
     let mut nodes = world.nodes.iter();
-    let coming = nodes.find(|node| matches!(node.site, NodeOrigin::Machine(_)));
+    let coming = nodes.find(|node| matches!(node.origin, NodeOrigin::Machine(_)));
     coming.expect("it is on its way").free.cpu_milli
 }
 

@@ -5,28 +5,28 @@ use std::cmp::Reverse;
 use smallvec::SmallVec;
 
 use super::state::{Draft, DraftMachine};
-use super::{Model, ModelSet, Problem};
+use super::{LaunchOption, LaunchOptionSet, Problem};
 use crate::decision::addresses::AddressRooms;
 use crate::index::{
-    DraftMachineIndex, HostIndex, IndexVec, ModelClassIndex, ModelIndex, PoolIndex, SiteIndex,
-    TierIndex,
+    DraftMachineIndex, HostIndex, IndexVec, LaunchOptionClassIndex, LaunchOptionIndex, PoolIndex,
+    SiteIndex, TierIndex,
 };
 use crate::scale_up::hosts::{HostCapacity, HostRank, MachineSize};
 use crate::scale_up::limits::Allowance;
 use crate::scale_up::stores::Stores;
 
-/// Planned machines that are asked to take another model or another host, at most, where limits leave no model for
+/// Planned machines that are asked to take another option or another host, at most, where limits leave no option for
 /// the next machine.
-const OTHERS: usize = 48;
-/// Models of the next machine for which each of them is asked, at most.
-const FOR: usize = 8;
+const MAX_MACHINES_ASKED: usize = 48;
+/// Options of the next machine for which each of them is asked, at most.
+const MAX_OPTIONS_ASKED: usize = 8;
 
-/// What models are ordered by where one resource runs short.
-type SizeOf = fn(&Model) -> (i64, i64);
+/// What options are ordered by where one resource runs short.
+type SizeOf = fn(&LaunchOption) -> (i64, i64);
 
 /// What limits leave.
 #[derive(Clone, Debug)]
-pub(super) struct Books {
+pub(super) struct RemainingLimits {
     pools: IndexVec<PoolIndex, Allowance>,
     total: Allowance,
     hosts: IndexVec<HostIndex, HostCapacity>,
@@ -35,29 +35,29 @@ pub(super) struct Books {
 }
 
 impl Allowance {
-    pub(super) fn admits(&self, model: &Model) -> bool {
-        self.machines > 0 && model.cpu_milli <= self.cpu_milli && model.memory <= self.memory
+    pub(super) fn admits(&self, option: &LaunchOption) -> bool {
+        self.machines > 0 && option.cpu_milli <= self.cpu_milli && option.memory <= self.memory
     }
 
-    fn take(&mut self, model: &Model) {
+    fn take(&mut self, option: &LaunchOption) {
         // What is taken back may go below nothing on the way; and what is configured is no reason to panic,
         // however absurd.
         self.machines = self.machines.wrapping_sub(1);
-        self.cpu_milli = self.cpu_milli.wrapping_sub(model.cpu_milli);
-        self.memory = self.memory.wrapping_sub(model.memory);
+        self.cpu_milli = self.cpu_milli.wrapping_sub(option.cpu_milli);
+        self.memory = self.memory.wrapping_sub(option.memory);
     }
 
-    fn give(&mut self, model: &Model) {
+    fn give(&mut self, option: &LaunchOption) {
         self.machines = self.machines.wrapping_add(1);
-        self.cpu_milli = self.cpu_milli.wrapping_add(model.cpu_milli);
-        self.memory = self.memory.wrapping_add(model.memory);
+        self.cpu_milli = self.cpu_milli.wrapping_add(option.cpu_milli);
+        self.memory = self.memory.wrapping_add(option.memory);
     }
 }
 
-impl Model {
-    /// The order of models within a plan: tier, price, then what was not requested. Of those that limits allow the first is taken.
+impl LaunchOption {
+    /// The order of options within a plan: tier, price, then what was not requested. Of those that limits allow the first is taken.
     pub(in crate::scale_up::grow) fn rank(&self) -> (TierIndex, i64, u32) {
-        (self.tier, self.price, self.scarce)
+        (self.tier, self.price, self.unrequested)
     }
 
     /// What a machine of it takes of its host.
@@ -69,9 +69,9 @@ impl Model {
     }
 }
 
-impl Books {
-    pub(super) fn of(problem: &Problem) -> Books {
-        Books {
+impl RemainingLimits {
+    pub(super) fn of(problem: &Problem) -> RemainingLimits {
+        RemainingLimits {
             pools: problem.pools.clone(),
             total: problem.total.clone(),
             hosts: problem.hosts.clone(),
@@ -85,9 +85,9 @@ impl Books {
         self.total.machines == 0
     }
 
-    /// The site for one more machine of a model: the host that its pool's strategy takes.
-    pub(super) fn site(&self, problem: &Problem, model: ModelIndex) -> Option<SiteIndex> {
-        let of = &problem.models[model];
+    /// The site for one more machine of an option: the host that its pool's strategy takes.
+    pub(super) fn site(&self, problem: &Problem, option: LaunchOptionIndex) -> Option<SiteIndex> {
+        let of = &problem.options[option];
         let networks = &problem.network_demands[of.pool_region];
         if !self.total.admits(of)
             || !self.pools[of.pool].admits(of)
@@ -105,8 +105,8 @@ impl Books {
         best.map(|(index, _)| index)
     }
 
-    pub(super) fn take(&mut self, problem: &Problem, model: ModelIndex, site: SiteIndex) {
-        let of = &problem.models[model];
+    pub(super) fn take(&mut self, problem: &Problem, option: LaunchOptionIndex, site: SiteIndex) {
+        let of = &problem.options[option];
         self.pools[of.pool].take(of);
         self.total.take(of);
         self.hosts[of.sites[site].host].take(of.pool, of.size());
@@ -115,8 +115,8 @@ impl Books {
             .take(&problem.network_demands[of.pool_region]);
     }
 
-    pub(super) fn give(&mut self, problem: &Problem, model: ModelIndex, site: SiteIndex) {
-        let of = &problem.models[model];
+    pub(super) fn give(&mut self, problem: &Problem, option: LaunchOptionIndex, site: SiteIndex) {
+        let of = &problem.options[option];
         self.pools[of.pool].give(of);
         self.total.give(of);
         self.hosts[of.sites[site].host].give(of.pool, of.size());
@@ -125,107 +125,121 @@ impl Books {
             .give(&problem.network_demands[of.pool_region]);
     }
 
-    /// The first of these models that may be made, and where. Of a pool's type that has the same rank on hosts that are not alike, or in
+    /// The first of these options that may be made, and where. Of a pool's type that has the same rank on hosts that are not alike, or in
     /// several regions, that is where the pool's strategy takes a host, as if all hosts were alike and in one region:
     /// [`crate::scale_up::one_machine::bind`] does as much for a machine by itself.
-    fn first(&self, problem: &Problem, models: &ModelSet) -> Option<(ModelIndex, SiteIndex)> {
-        let mut models = models.iter();
-        let mut best = models.find_map(|model| Some((model, self.site(problem, model)?)))?;
-        let first = &problem.models[best.0];
+    fn first(
+        &self,
+        problem: &Problem,
+        options: &LaunchOptionSet,
+    ) -> Option<(LaunchOptionIndex, SiteIndex)> {
+        let mut options = options.iter();
+        let mut best = options.find_map(|option| Some((option, self.site(problem, option)?)))?;
+        let first = &problem.options[best.0];
         // Those of one rank come one after the other.
-        let twins = models.take_while(|model| problem.models[*model].rank() == first.rank());
-        for model in twins {
-            if problem.models[model].pool_type != first.pool_type {
+        let twins = options.take_while(|option| problem.options[*option].rank() == first.rank());
+        for option in twins {
+            if problem.options[option].pool_type != first.pool_type {
                 continue;
             }
-            if let Some(site) = self.site(problem, model)
-                && self.host_rank(problem, (model, site)) < self.host_rank(problem, best)
+            if let Some(site) = self.site(problem, option)
+                && self.host_rank(problem, (option, site)) < self.host_rank(problem, best)
             {
-                best = (model, site);
+                best = (option, site);
             }
         }
         Some(best)
     }
 
-    /// How good the host of a site is for one more machine of a model.
-    fn host_rank(&self, problem: &Problem, (model, site): (ModelIndex, SiteIndex)) -> HostRank {
-        let of = &problem.models[model];
+    /// How good the host of a site is for one more machine of an option.
+    fn host_rank(
+        &self,
+        problem: &Problem,
+        (option, site): (LaunchOptionIndex, SiteIndex),
+    ) -> HostRank {
+        let of = &problem.options[option];
         let host = of.sites[site].host;
         self.hosts[host].rank(&problem.demands[of.pool_region], host)
     }
 }
 
 impl Draft<'_> {
-    /// Binds a machine to the first model that can carry it within all limits ([`Books::first`]); where there is none, another
-    /// machine may have to become one of another model, or go to another host ([`Draft::make_way`], [`Draft::make_room`]). Returns whether it is bound; the
+    /// Binds a machine to the first option that can carry it within all limits ([`RemainingLimits::first`]); where there is none, another
+    /// machine may have to become one of another option, or go to another host ([`Draft::make_way`], [`Draft::make_room`]). Returns whether it is bound; the
     /// caller has saved the machine and takes all back if not.
     pub(super) fn bind(&mut self, at: DraftMachineIndex) -> bool {
-        if let Some((model, site)) = self.machines[at].bound.take() {
-            self.books.give(self.problem, model, site);
+        if let Some((option, site)) = self.machines[at].bound.take() {
+            self.limits.give(self.problem, option, site);
         }
-        let found = self.books.first(self.problem, &self.machines[at].models);
+        let found = self.limits.first(self.problem, &self.machines[at].options);
         if let Some(found) = found {
             self.set(at, found);
             return true;
         }
-        !self.books.closed() && (self.make_way(at) || self.make_room(at))
+        !self.limits.closed() && (self.make_way(at) || self.make_room(at))
     }
 
-    /// A machine more, of this model and no other, where limits have one.
-    pub(super) fn open(&mut self, model: ModelIndex) -> Option<DraftMachineIndex> {
-        let site = self.books.site(self.problem, model)?;
+    /// A machine more, of this option and no other, where limits have one.
+    pub(super) fn open(&mut self, option: LaunchOptionIndex) -> Option<DraftMachineIndex> {
+        let site = self.limits.site(self.problem, option)?;
         let at = self.make();
-        self.machines[at].models = ModelSet::none(self.problem.models.len());
-        self.machines[at].models.insert(model);
-        self.set(at, (model, site));
+        self.machines[at].options = LaunchOptionSet::none(self.problem.options.len());
+        self.machines[at].options.insert(option);
+        self.set(at, (option, site));
         Some(at)
     }
 
-    /// Binds a machine to a model of the same choice whose machines are of this class, where limits have one and it can carry
+    /// Binds a machine to an option of the same choice whose machines are of this class, where limits have one and it can carry
     /// what is on the machine; else it stays as it is.
-    pub(super) fn move_to_class(&mut self, at: DraftMachineIndex, class: ModelClassIndex) {
+    pub(super) fn move_to_class(&mut self, at: DraftMachineIndex, class: LaunchOptionClassIndex) {
         let problem = self.problem;
-        let Some((model, site)) = self.machines[at].bound else {
+        let Some((option, site)) = self.machines[at].bound else {
             return;
         };
-        self.books.give(problem, model, site);
-        let choice = problem.models[model].choice;
+        self.limits.give(problem, option, site);
+        let choice = problem.options[option].choice;
         let found = {
-            let models = self.machines[at].models.iter();
-            let mut models = models.filter(|other| {
-                let of = &problem.models[*other];
+            let options = self.machines[at].options.iter();
+            let mut options = options.filter(|other| {
+                let of = &problem.options[*other];
                 of.choice == choice && of.class == class
             });
-            models.find_map(|other| Some((other, self.books.site(problem, other)?)))
+            options.find_map(|other| Some((other, self.limits.site(problem, other)?)))
         };
-        self.set(at, found.unwrap_or((model, site)));
+        self.set(at, found.unwrap_or((option, site)));
     }
 
-    pub(super) fn set(&mut self, at: DraftMachineIndex, (model, site): (ModelIndex, SiteIndex)) {
-        self.books.take(self.problem, model, site);
-        self.machines[at].bound = Some((model, site));
+    pub(super) fn set(
+        &mut self,
+        at: DraftMachineIndex,
+        (option, site): (LaunchOptionIndex, SiteIndex),
+    ) {
+        self.limits.take(self.problem, option, site);
+        self.machines[at].bound = Some((option, site));
     }
 
-    /// Binds a machine to a model that another makes way for, by becoming one of another model or going to another host.
+    /// Binds a machine to an option that another makes way for, by becoming one of another option or going to another host.
     fn make_way(&mut self, at: DraftMachineIndex) -> bool {
         let mut asked = 0;
         for other in self.machines.indexes() {
-            let Some((model, site)) = self.machines[other].bound.filter(|_| other != at) else {
+            let Some((option, site)) = self.machines[other].bound.filter(|_| other != at) else {
                 continue;
             };
             asked += 1;
-            if asked > OTHERS || !self.problem.look(1) {
+            if asked > MAX_MACHINES_ASKED || !self.problem.look(1) {
                 return false;
             }
-            self.books.give(self.problem, model, site);
-            let wanted = self.machines[at].models.iter();
+            self.limits.give(self.problem, option, site);
+            let wanted = self.machines[at].options.iter();
             let wanted =
-                wanted.filter_map(|mine| Some((mine, self.books.site(self.problem, mine)?)));
-            let wanted: SmallVec<[_; FOR]> = wanted.take(FOR).collect();
+                wanted.filter_map(|mine| Some((mine, self.limits.site(self.problem, mine)?)));
+            let wanted: SmallVec<[_; MAX_OPTIONS_ASKED]> = wanted.take(MAX_OPTIONS_ASKED).collect();
             for (mine, mine_site) in wanted {
-                self.books.take(self.problem, mine, mine_site);
-                let instead = self.books.first(self.problem, &self.machines[other].models);
-                self.books.give(self.problem, mine, mine_site);
+                self.limits.take(self.problem, mine, mine_site);
+                let instead = self
+                    .limits
+                    .first(self.problem, &self.machines[other].options);
+                self.limits.give(self.problem, mine, mine_site);
                 if let Some(instead) = instead {
                     self.save(other);
                     self.set(other, instead);
@@ -233,16 +247,16 @@ impl Draft<'_> {
                     return true;
                 }
             }
-            self.books.take(self.problem, model, site);
+            self.limits.take(self.problem, option, site);
         }
         false
     }
 
-    /// Binds all machines again, each to the smallest model that can carry it: where memory or CPUs of hosts, pools or the cluster run
+    /// Binds all machines again, each to the smallest option that can carry it: where memory or CPUs of hosts, pools or the cluster run
     /// short, several may have to become smaller and more expensive ones, for one more. [`Draft::rebind`] makes them cheaper again as far as
     /// limits allow.
     fn make_room(&mut self, at: DraftMachineIndex) -> bool {
-        if self.machines.len() > OTHERS {
+        if self.machines.len() > MAX_MACHINES_ASKED {
             return false;
         }
         let sizes: [SizeOf; 2] = [
@@ -252,21 +266,21 @@ impl Draft<'_> {
         sizes.into_iter().any(|size| self.bind_smallest(at, size))
     }
 
-    /// [`Draft::make_room`] by one measure; all is as it was where not every machine finds a model.
+    /// [`Draft::make_room`] by one measure; all is as it was where not every machine finds an option.
     fn bind_smallest(
         &mut self,
         at: DraftMachineIndex,
-        size: impl Fn(&Model) -> (i64, i64),
+        size: impl Fn(&LaunchOption) -> (i64, i64),
     ) -> bool {
-        let models = &self.problem.models;
+        let options = &self.problem.options;
         let least = |machine: &DraftMachine| {
             machine
-                .models
+                .options
                 .iter()
-                .map(|model| size(&models[model]))
+                .map(|option| size(&options[option]))
                 .min()
         };
-        let bound = |machine: &DraftMachine| Some(size(&models[machine.bound?.0]));
+        let bound = |machine: &DraftMachine| Some(size(&options[machine.bound?.0]));
         let others = self.machines.indexes();
         let others: Vec<DraftMachineIndex> = others
             .filter(|other| *other != at && self.machines[*other].bound.is_some())
@@ -289,12 +303,12 @@ impl Draft<'_> {
             self.machines[other].bound = None;
         }
         for one in order {
-            let possible = self.machines[one].models.iter();
-            let mut possible: SmallVec<[ModelIndex; 16]> = possible.collect();
-            possible.sort_by_key(|model| size(&self.problem.models[*model]));
+            let possible = self.machines[one].options.iter();
+            let mut possible: SmallVec<[LaunchOptionIndex; 16]> = possible.collect();
+            possible.sort_by_key(|option| size(&self.problem.options[*option]));
             let found = possible
                 .into_iter()
-                .find_map(|model| Some((model, self.books.site(self.problem, model)?)));
+                .find_map(|option| Some((option, self.limits.site(self.problem, option)?)));
             match found {
                 Some(found) => self.set(one, found),
                 None => {
@@ -308,22 +322,22 @@ impl Draft<'_> {
         true
     }
 
-    /// Binds every machine to the cheapest model that limits let it have now.
+    /// Binds every machine to the cheapest option that limits let it have now.
     pub(super) fn rebind(&mut self) {
         for at in self.machines.indexes().rev() {
             if self.machines[at].load.counts.is_empty() {
                 continue;
             }
-            let Some((model, site)) = self.machines[at].bound else {
+            let Some((option, site)) = self.machines[at].bound else {
                 continue;
             };
-            if self.machines[at].models.first() == Some(model) {
+            if self.machines[at].options.first() == Some(option) {
                 continue;
             }
             self.save(at);
-            self.books.give(self.problem, model, site);
-            let found = self.books.first(self.problem, &self.machines[at].models);
-            self.set(at, found.unwrap_or((model, site)));
+            self.limits.give(self.problem, option, site);
+            let found = self.limits.first(self.problem, &self.machines[at].options);
+            self.set(at, found.unwrap_or((option, site)));
         }
     }
 }

@@ -1,30 +1,30 @@
 //! Makes a plan cheaper: a few machines at a time are emptied, and their pods are placed again.
 
-use super::fill::{self, Way};
+use super::fill::{self, PackingMode};
 use super::state::Draft;
 use super::units::Unit;
 use super::whole::{Filler, Values};
-use super::{CPU, MEMORY, ModelSet, Problem, Rank, share};
+use super::{CPU, LaunchOptionSet, MEMORY, Problem, Rank, share};
 use crate::index::{AmountIndex, ChoiceIndex, DraftMachineIndex, LotIndex};
 
 /// Machines that are looked at for a pod while a plan is made cheaper: at most, and for each pod.
-const LOOKS: u64 = 90_000;
-const LOOKS_EACH: u64 = 1_500;
+const CHEAPEN_LOOKS: u64 = 90_000;
+const CHEAPEN_LOOKS_EACH: u64 = 1_500;
 /// Machines that are looked at for a pod where some pod of the plan has no place yet: at most, and for each pod.
-const LOOKS_WAITING: u64 = 150_000;
-const LOOKS_WAITING_EACH: u64 = 2_500;
+const WAITING_LOOKS: u64 = 150_000;
+const WAITING_LOOKS_EACH: u64 = 2_500;
 /// Machines that are emptied in one try: at most, and at least.
-const MOST: usize = 5;
-const LEAST: usize = 2;
+const MAX_EMPTIED: usize = 5;
+const MIN_EMPTIED: usize = 2;
 /// Tries without any gain, for each machine of the plan, after which the search ends.
 const PATIENCE: usize = 40;
 
 /// How often machines that were emptied are filled whole, before single pods are placed.
-const WHOLE: usize = 3;
+const WHOLE_TIMES: usize = 3;
 /// How often all pods are packed again in whole machines: in all, and of that with the pods in the order of their values.
 /// After that the order is shaken a little.
-const ANEW: usize = 60;
-const STRAIGHT: usize = 8;
+const PLANS_ANEW: usize = 60;
+const PLANS_WITHOUT_NOISE: usize = 8;
 
 /// A seeded pseudo-random generator: the same numbers in every run.
 pub(super) struct Dice(u64);
@@ -48,8 +48,8 @@ impl Dice {
 pub(super) fn improve(draft: &mut Draft<'_>, filler: &Filler<'_>) {
     let problem = draft.problem;
     let (most, each) = match draft.rank().lost {
-        0 => (LOOKS, LOOKS_EACH),
-        _ => (LOOKS_WAITING, LOOKS_WAITING_EACH),
+        0 => (CHEAPEN_LOOKS, CHEAPEN_LOOKS_EACH),
+        _ => (WAITING_LOOKS, WAITING_LOOKS_EACH),
     };
     problem.allow(most, each.saturating_mul(problem.pods()));
     draft.commit();
@@ -98,21 +98,21 @@ fn is_best(rank: Rank, floor: i128) -> bool {
 fn whole(
     draft: &mut Draft<'_>,
     (filler, values): (&Filler<'_>, &Values),
-    menu: &ModelSet,
+    menu: &LaunchOptionSet,
     victims: &[DraftMachineIndex],
     dice: &mut Dice,
     before: Rank,
 ) -> bool {
     let empty = draft.mark();
-    for _ in 0..WHOLE {
+    for _ in 0..WHOLE_TIMES {
         filler.fill(draft, victims, (values, 1 + dice.below(1 << 16)));
-        let way = Way {
+        let mode = PackingMode {
             menu,
             cheapest: true,
             spin: 0,
             among: Some(victims),
         };
-        lay(draft, way, 0);
+        lay(draft, mode, 0);
         if draft.rank() < before && draft.is_fair() {
             return true;
         }
@@ -125,7 +125,7 @@ fn whole(
 /// than `before`, or now and then as good.
 fn piece_by_piece(
     draft: &mut Draft<'_>,
-    menus: &[ModelSet],
+    menus: &[LaunchOptionSet],
     victims: &[DraftMachineIndex],
     dice: &mut Dice,
     before: Rank,
@@ -133,14 +133,14 @@ fn piece_by_piece(
     let empty = draft.mark();
     for menu in ways(menus, dice) {
         for cheapest in [true, false] {
-            let by = dice.below(ORDERS);
-            let way = Way {
+            let by = dice.below(POD_ORDERS);
+            let mode = PackingMode {
                 menu,
                 cheapest,
                 spin: 0,
                 among: Some(victims),
             };
-            lay(draft, way, by);
+            lay(draft, mode, by);
             let rank = draft.rank();
             let sideways = rank == before && dice.below(4) == 0;
             if (rank < before || sideways) && draft.is_fair() {
@@ -158,9 +158,9 @@ fn all_anew(draft: &mut Draft<'_>, filler: &Filler<'_>) -> Values {
     let problem = draft.problem;
     let mut values = Values::plain(filler);
     let floor = filler.floor();
-    let all = ModelSet::all(problem.models.len());
+    let all = LaunchOptionSet::all(problem.options.len());
     let enough = problem.looks.get() / 2;
-    for round in 0..ANEW {
+    for round in 0..PLANS_ANEW {
         let before = draft.rank();
         if is_best(before, floor) || problem.looks.get() <= enough {
             break;
@@ -170,18 +170,18 @@ fn all_anew(draft: &mut Draft<'_>, filler: &Filler<'_>) -> Values {
         for at in &used {
             draft.unload(*at, |lot| !problem.lots[lot].tied);
         }
-        let with = (&values, round.saturating_sub(STRAIGHT));
+        let with = (&values, round.saturating_sub(PLANS_WITHOUT_NOISE));
         filler.fill_rest(draft, &used, with);
-        filler.fill_new(draft, &used, with, share::TOGETHER);
+        filler.fill_new(draft, &used, with, share::PODS_TOGETHER);
         if !share::share_rest(draft, filler, &values, &used, before) {
             filler.fill_new(draft, &used, with, 0);
-            let way = Way {
+            let mode = PackingMode {
                 menu: &all,
                 cheapest: true,
                 spin: 0,
                 among: None,
             };
-            lay(draft, way, 0);
+            lay(draft, mode, 0);
         }
         values.learn(filler, draft);
         if draft.rank() < before && draft.is_fair() {
@@ -196,11 +196,11 @@ fn all_anew(draft: &mut Draft<'_>, filler: &Filler<'_>) -> Values {
 fn used(draft: &Draft<'_>) -> Vec<DraftMachineIndex> {
     let problem = draft.problem;
     let machines = draft.machines.indexed();
-    let loose = machines.filter(|(_, machine)| {
+    let replanned = machines.filter(|(_, machine)| {
         let mut counts = machine.load.counts.iter();
         counts.any(|(lot, _)| !problem.lots[*lot].tied)
     });
-    loose.map(|(at, _)| at).collect()
+    replanned.map(|(at, _)| at).collect()
 }
 
 /// Some machines, in order: the first one drawn, and others.
@@ -212,10 +212,10 @@ fn victims(
     let problem = draft.problem;
     let waste = |at: DraftMachineIndex| {
         let machine = &draft.machines[at];
-        let Some((model, _)) = machine.bound else {
+        let Some((option, _)) = machine.bound else {
             return 0;
         };
-        let whole = &problem.models[model].free;
+        let whole = &problem.options[option].free;
         let parts = machine.load.sum.iter().zip(whole).take(2);
         let parts = parts.map(|(sum, free)| (free - sum).max(0) * 1000 / free.max(&1));
         parts.sum::<i64>()
@@ -226,7 +226,7 @@ fn victims(
     if waste(other) > waste(first) {
         first = other;
     }
-    let count = LEAST + dice.below(MOST - LEAST + 1);
+    let count = MIN_EMPTIED + dice.below(MAX_EMPTIED - MIN_EMPTIED + 1);
     let mut victims = vec![first];
     for _ in 1..count {
         victims.push(used[dice.below(used.len())]);
@@ -236,15 +236,16 @@ fn victims(
     victims
 }
 
-/// Model sets to restrict a plan to: all models, and those of each choice.
-fn menus(problem: &Problem) -> Vec<ModelSet> {
-    let mut choices: Vec<ChoiceIndex> = problem.models.iter().map(|model| model.choice).collect();
+/// Sets of options to restrict a plan to: all options, and those of each choice.
+fn menus(problem: &Problem) -> Vec<LaunchOptionSet> {
+    let mut choices: Vec<ChoiceIndex> =
+        problem.options.iter().map(|option| option.choice).collect();
     choices.sort_unstable();
     choices.dedup();
     let of = |wanted: &[ChoiceIndex]| {
-        let mut menu = ModelSet::none(problem.models.len());
-        for (index, model) in problem.models.indexed() {
-            if wanted.contains(&model.choice) {
+        let mut menu = LaunchOptionSet::none(problem.options.len());
+        for (index, option) in problem.options.indexed() {
+            if wanted.contains(&option.choice) {
                 menu.insert(index);
             }
         }
@@ -255,8 +256,8 @@ fn menus(problem: &Problem) -> Vec<ModelSet> {
     menus
 }
 
-/// All models, and two random sets.
-fn ways<'m>(menus: &'m [ModelSet], dice: &mut Dice) -> Vec<&'m ModelSet> {
+/// All options, and two random sets.
+fn ways<'m>(menus: &'m [LaunchOptionSet], dice: &mut Dice) -> Vec<&'m LaunchOptionSet> {
     let mut ways = vec![&menus[0]];
     for _ in 0..2 {
         ways.push(&menus[dice.below(menus.len())]);
@@ -265,10 +266,10 @@ fn ways<'m>(menus: &'m [ModelSet], dice: &mut Dice) -> Vec<&'m ModelSet> {
 }
 
 /// Orders in which pods are laid out.
-const ORDERS: usize = 4;
+const POD_ORDERS: usize = 4;
 
 /// Places the pods that have no place, except those whose place depends on other pods.
-pub(super) fn lay(draft: &mut Draft<'_>, way: Way<'_>, by: usize) {
+pub(super) fn lay(draft: &mut Draft<'_>, mode: PackingMode<'_>, by: usize) {
     let problem = draft.problem;
     let lots = problem
         .lots
@@ -278,7 +279,7 @@ pub(super) fn lay(draft: &mut Draft<'_>, way: Way<'_>, by: usize) {
     lots.sort_by_cached_key(|lot| {
         let asked = &problem.lots[*lot].asked;
         let part = |resource: AmountIndex| {
-            let largest = problem.models.iter().map(|model| model.free[resource]);
+            let largest = problem.options.iter().map(|option| option.free[resource]);
             let largest = i128::from(largest.max().unwrap_or(0).max(1));
             i128::from(asked[resource]) * (1 << 20) / largest
         };
@@ -295,7 +296,7 @@ pub(super) fn lay(draft: &mut Draft<'_>, way: Way<'_>, by: usize) {
             parts: vec![(lot, 1)],
             times: draft.left[lot],
         };
-        fill::place(draft, &unit, way);
+        fill::place(draft, &unit, mode);
     }
     draft.rebind();
 }

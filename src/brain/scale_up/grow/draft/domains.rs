@@ -7,10 +7,10 @@ use super::movables::{Movables, is_local};
 use super::state::{Draft, Load, signed};
 use super::{Lot, Problem};
 use crate::index::{
-    DomainRuleIndex, IndexVec, KeyId, ListIndex, LotIndex, ModelClassIndex, MovableIndex,
+    DomainRuleIndex, IndexVec, KeyId, LaunchOptionClassIndex, ListIndex, LotIndex, MovableIndex,
     TallyIndex,
 };
-use crate::simulation::company::topology::{DomainId, FRESH};
+use crate::simulation::inter_pod::topology::{DomainId, FRESH};
 
 /// A rule that pods of one lot have about the topology domain that they are in.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ enum DomainDemand {
     /// Topology spread: at most `skew` counted pods more than in the domain with the fewest, of these domains.
     Spread { skew: i64, among: Vec<DomainId> },
     /// Required affinity: a counted pod in the domain. Where the lot's own pods are the only ones counted, all of them in one domain.
-    Company,
+    InterPodConstraints,
     /// Required anti-affinity: no counted pod in the domain, other than itself where it is counted.
     Apart { itself: bool },
 }
@@ -105,7 +105,7 @@ impl DomainRules {
         &mut self,
         problem: &Problem,
         movable: MovableIndex,
-        class: ModelClassIndex,
+        class: LaunchOptionClassIndex,
         sign: i64,
     ) {
         for share in &self.shares[movable] {
@@ -122,7 +122,7 @@ impl DomainRules {
         &self,
         problem: &Problem,
         movables: &[MovableIndex],
-        classes: [ModelClassIndex; 2],
+        classes: [LaunchOptionClassIndex; 2],
     ) -> Vec<SharedRule> {
         if classes[0] == classes[1] {
             return Vec::new();
@@ -176,7 +176,7 @@ impl DomainRules {
 
 impl DomainRule {
     /// The domain of a class's machines; `None` where they are of none that counts.
-    fn domain(&self, problem: &Problem, class: ModelClassIndex) -> Option<DomainId> {
+    fn domain(&self, problem: &Problem, class: LaunchOptionClassIndex) -> Option<DomainId> {
         let class = &problem.classes[class];
         let domain = class.domains[self.key];
         class.counts[self.counter].then_some(())?;
@@ -215,7 +215,9 @@ impl DomainRule {
             }
         }
         for (machine, load) in draft.machines.iter().zip(stays) {
-            let class = machine.bound.map(|(model, _)| problem.models[model].class);
+            let class = machine
+                .bound
+                .map(|(option, _)| problem.options[option].class);
             if let Some(class) = class
                 && let Some(domain) = self.domain(problem, class)
             {
@@ -245,7 +247,7 @@ impl DomainRule {
                 let over = domains().map(|of| (of.counted - most).clamp(0, of.own));
                 over.sum()
             }
-            DomainDemand::Company => {
+            DomainDemand::InterPodConstraints => {
                 let lonely = domains().filter(|of| of.own > 0);
                 let (mut beside, mut all, mut most) = (0, 0, 0);
                 for of in lonely {
@@ -283,7 +285,7 @@ fn demands(lot: &Lot) -> Vec<(TallyIndex, DomainDemand)> {
     let wanted = asks
         .wanted
         .iter()
-        .map(|counter| (*counter, DomainDemand::Company));
+        .map(|counter| (*counter, DomainDemand::InterPodConstraints));
     let unwanted = asks.unwanted.iter().map(|(counter, _)| *counter);
     let apart = unwanted.chain(asks.forbidden.iter().copied());
     let apart = apart.map(|counter| {

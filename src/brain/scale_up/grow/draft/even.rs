@@ -7,17 +7,17 @@
 
 use std::collections::BTreeSet;
 
-use super::fill::{self, Way};
+use super::fill::{self, PackingMode};
 use super::state::{Draft, Spot};
-use super::units::{self, Deal, Unit};
-use super::{ModelSet, Problem, To};
+use super::units::{self, DealMode, Unit};
+use super::{LaunchOptionSet, Problem, To};
 use crate::index::{DraftMachineIndex, LotIndex, TallyIndex};
-use crate::simulation::company::topology::FRESH;
+use crate::simulation::inter_pod::topology::FRESH;
 
 /// Numbers of machines that are tried, above the least.
-const MORE: [usize; 9] = [0, 1, 2, 3, 4, 6, 8, 12, 16];
+const MORE_MACHINES: [usize; 9] = [0, 1, 2, 3, 4, 6, 8, 12, 16];
 /// Classes that are tried as the first, at most.
-const SPINS: usize = 4;
+const MAX_SPINS: usize = 4;
 
 /// Lays out such plans with several numbers of machines, up to `most`, and shows each to `see`, until that says it is enough.
 pub(super) fn deal_plans<'p>(
@@ -28,7 +28,7 @@ pub(super) fn deal_plans<'p>(
     let least = least(problem);
     for (dealt, spins) in dealt(problem) {
         for menu in fill::menus(problem) {
-            for machines in MORE.map(|more| least + more) {
+            for machines in MORE_MACHINES.map(|more| least + more) {
                 for spin in 0..spins {
                     if machines > most {
                         break;
@@ -67,7 +67,7 @@ fn dealt(problem: &Problem) -> Vec<(Vec<LotIndex>, usize)> {
     let lots = problem.lots.indexes();
     let spread: Vec<LotIndex> = lots.clone().filter(is_spread).collect();
     let all: Vec<LotIndex> = lots.filter(|lot| is_spread(lot) || is_near(lot)).collect();
-    let spins = problem.classes.len().clamp(1, SPINS);
+    let spins = problem.classes.len().clamp(1, MAX_SPINS);
     let mut ways = Vec::new();
     let more = all.len() > spread.len();
     if !spread.is_empty() {
@@ -86,7 +86,7 @@ fn least(problem: &Problem) -> usize {
             let count = i128::try_from(lot.count).unwrap_or(i128::MAX);
             i128::from(lot.asked[resource]).saturating_mul(count)
         });
-        let largest = problem.models.iter().map(|model| model.free[resource]);
+        let largest = problem.options.iter().map(|option| option.free[resource]);
         let largest = i128::from(largest.max().unwrap_or(0).max(1));
         let asked: i128 = asked.fold(0, i128::saturating_add);
         usize::try_from((asked + largest - 1) / largest).unwrap_or(usize::MAX)
@@ -100,10 +100,10 @@ fn laid_out<'p>(
     problem: &'p Problem,
     dealt: &[LotIndex],
     machines: usize,
-    (menu, spin): (&ModelSet, usize),
+    (menu, spin): (&LaunchOptionSet, usize),
 ) -> Option<Draft<'p>> {
     let mut draft = Draft::new(problem);
-    let new = Way {
+    let new = PackingMode {
         menu,
         cheapest: false,
         spin,
@@ -146,7 +146,7 @@ fn laid_out<'p>(
             }
         }
     }
-    let (mut units, _) = units::waiting(problem, draft.left.clone(), Deal::Packed);
+    let (mut units, _) = units::waiting(problem, draft.left.clone(), DealMode::Packed);
     units.sort_by_key(|unit| {
         let priority = unit
             .parts
@@ -155,7 +155,7 @@ fn laid_out<'p>(
         let size = fill::size(problem, unit);
         std::cmp::Reverse((priority.max(), size))
     });
-    let all = Way { among: None, ..new };
+    let all = PackingMode { among: None, ..new };
     for unit in &units {
         fill::place(&mut draft, unit, all);
     }

@@ -10,20 +10,20 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::amounts::ResourceAmounts;
-use super::fill::{self, Way};
+use super::fill::{self, PackingMode};
 use super::state::{Draft, DraftMachine, Load};
-use super::units::{self, Deal, Unit};
-use super::{CPU, MEMORY, ModelSet, Problem, Rank};
+use super::units::{self, DealMode, Unit};
+use super::{CPU, LaunchOptionSet, MEMORY, Problem, Rank};
 use crate::index::{AmountIndex, IndexVec, LotIndex, UnitIndex};
 
 /// Plans of more pods are not searched through: hardly one would be found.
-const PODS: u64 = 128;
-/// Steps of one search at most, each of which tries one unit in one place: for a question of [`STEPS_PODS`] pods or fewer, in
+const MAX_PODS: u64 = 128;
+/// Steps of one search at most, each of which tries one unit in one place: for a question of [`FULL_STEPS_PODS`] pods or fewer, in
 /// which a step takes some microseconds. Larger ones get fewer, as each of theirs takes longer.
-const STEPS: u64 = 240_000;
-const STEPS_PODS: u64 = 32;
+const MAX_STEPS: u64 = 240_000;
+const FULL_STEPS_PODS: u64 = 32;
 /// With this number of machines and places that stay, a step takes twice as long as with none.
-const PLACES: usize = 32;
+const STEP_DOUBLING_PLACES: usize = 32;
 
 /// By what pods that depend on no others are sorted, the largest first.
 #[derive(Clone, Copy, Debug)]
@@ -37,10 +37,10 @@ enum PodOrder {
 /// A plan better than `best` in which every pod has a place that can have one at all, if one is found.
 pub(super) fn search(problem: &Problem, best: Rank) -> Option<Draft<'_>> {
     let pods = problem.pods();
-    if pods > PODS {
+    if pods > MAX_PODS {
         return None;
     }
-    let steps = STEPS * STEPS_PODS / pods.max(STEPS_PODS);
+    let steps = MAX_STEPS * FULL_STEPS_PODS / pods.max(FULL_STEPS_PODS);
     for order in [
         PodOrder::Size,
         PodOrder::Resource(CPU),
@@ -73,7 +73,7 @@ struct AllPodsSearch<'p> {
     most: usize,
     /// The most that a new machine has free of each resource.
     largest: ResourceAmounts,
-    menu: ModelSet,
+    menu: LaunchOptionSet,
     draft: Draft<'p>,
     /// What came to nothing.
     vain: BTreeSet<u64>,
@@ -105,8 +105,8 @@ impl<'p> AllPodsSearch<'p> {
         rest.reverse();
         least.reverse();
         let mut largest = none;
-        for model in &problem.models {
-            for (most, free) in largest.iter_mut().zip(&model.free) {
+        for option in &problem.options {
+            for (most, free) in largest.iter_mut().zip(&option.free) {
                 *most = (*free).max(*most);
             }
         }
@@ -117,7 +117,7 @@ impl<'p> AllPodsSearch<'p> {
             rest: rest.into(),
             least: least.into(),
             largest,
-            menu: ModelSet::all(problem.models.len()),
+            menu: LaunchOptionSet::all(problem.options.len()),
             draft,
             vain: BTreeSet::new(),
             steps,
@@ -134,17 +134,17 @@ impl<'p> AllPodsSearch<'p> {
         }
         let unit = self.units[next].clone();
         let menu = std::mem::take(&mut self.menu);
-        let way = Way {
+        let mode = PackingMode {
             menu: &menu,
             cheapest: false,
             spin: 0,
             among: None,
         };
-        let spots = fill::spots(&self.draft, &unit, way);
+        let spots = fill::spots(&self.draft, &unit, mode);
         self.menu = menu;
         for spot in spots {
             let places = self.draft.machines.len() + self.draft.fixed.len();
-            let taken = 1 + u64::try_from(places / PLACES).unwrap_or(u64::MAX);
+            let taken = 1 + u64::try_from(places / STEP_DOUBLING_PLACES).unwrap_or(u64::MAX);
             self.steps = self.steps.saturating_sub(taken);
             if self.steps == 0 {
                 return false;
@@ -179,12 +179,12 @@ impl<'p> AllPodsSearch<'p> {
         both.any(|(rest, room)| rest > room)
     }
 
-    /// The most that one of the models that a machine may be of has free of each resource.
+    /// The most that one of the options that a machine may be of has free of each resource.
     fn largest_of(&self, machine: &DraftMachine) -> ResourceAmounts {
         let mut largest = Load::empty(self.problem).sum;
-        for model in machine.models.iter() {
-            let of_model = &self.problem.models[model].free;
-            for (most, free) in largest.iter_mut().zip(of_model) {
+        for option in machine.options.iter() {
+            let of_option = &self.problem.options[option].free;
+            for (most, free) in largest.iter_mut().zip(of_option) {
                 *most = (*free).max(*most);
             }
         }
@@ -209,7 +209,7 @@ impl<'p> AllPodsSearch<'p> {
         let machines = machines.map(|machine| {
             let mut hasher = DefaultHasher::new();
             machine.class.hash(&mut hasher);
-            machine.models.hash(&mut hasher);
+            machine.options.hash(&mut hasher);
             self.hash_load(&machine.load, &mut hasher);
             hasher.finish()
         });
@@ -237,7 +237,7 @@ impl<'p> AllPodsSearch<'p> {
     }
 }
 
-/// How many machines a plan has at most when this many units more are placed, as far as models can be told apart.
+/// How many machines a plan has at most when this many units more are placed, as far as options can be told apart.
 fn most(draft: &Draft<'_>, units: usize) -> usize {
     let mut draft = draft.clone();
     let before = draft.machines.len();
@@ -265,7 +265,7 @@ fn sorted(
         });
         places.all(|place| place)
     };
-    let (units, _) = units::waiting(problem, left.clone(), Deal::Apart);
+    let (units, _) = units::waiting(problem, left.clone(), DealMode::Apart);
     let units = units.into_iter();
     let units = units.filter(|unit| unit.times > 0 && placeable(unit));
     let mut units: IndexVec<UnitIndex, Unit> = units
@@ -276,14 +276,20 @@ fn sorted(
         .collect();
     units.sort_by_cached_key(|unit| {
         let lots = unit.parts.iter().map(|(lot, _)| &problem.lots[*lot]);
-        let loose = lots.clone().all(|lot| !lot.tied);
+        let replanned = lots.clone().all(|lot| !lot.tied);
         let follows = lots.clone().any(|lot| !lot.asks.wanted.is_empty());
         let breadth = lots.map(|lot| lot.may.len()).min().unwrap_or(0);
         let size = match order {
             PodOrder::Size => fill::size(problem, unit),
             PodOrder::Resource(resource) => i128::from(fill::amounts(problem, unit)[resource]),
         };
-        (loose, follows, breadth, Reverse(size), unit.parts.clone())
+        (
+            replanned,
+            follows,
+            breadth,
+            Reverse(size),
+            unit.parts.clone(),
+        )
     });
     units
 }

@@ -4,21 +4,21 @@
 //! a planned machine, on a new one, or nowhere. Bindings hold all limits at any time, so a full plan is one that
 //! can be made.
 
-use super::fill::{self, Way};
+use super::fill::{self, PackingMode};
 use super::rates::Rates;
 use super::state::{Draft, Spot};
-use super::units::{self, Deal, Unit};
-use super::{CPU, Lot, MEMORY, ModelSet, Problem, Rank, To};
+use super::units::{self, DealMode, Unit};
+use super::{CPU, LaunchOptionSet, Lot, MEMORY, Problem, Rank, To};
 use crate::index::{AmountIndex, DraftMachineIndex, IndexVec, ListIndex, LotIndex, UnitIndex};
 
 /// Plans of more pods are not searched through: what is searched grows much faster than they do.
-const PODS: u64 = 32;
-/// With more models than this, hardly a plan would be searched through.
-const MODELS: usize = 64;
+const MAX_PODS: u64 = 32;
+/// With more options than this, hardly a plan would be searched through.
+const MAX_OPTIONS: usize = 64;
 /// Steps of one search at most, some milliseconds: each places one unit or ends a plan.
-const STEPS: usize = 5_000;
+const MAX_STEPS: usize = 5_000;
 /// Plans of at most this many pods are searched through further.
-const FEW: u64 = 16;
+const FEW_PODS: u64 = 16;
 /// Steps of such a search, some ten milliseconds.
 const MORE_STEPS: usize = 20_000;
 
@@ -28,7 +28,7 @@ struct ExactSearch<'p, 'r> {
     units: IndexVec<UnitIndex, Unit>,
     /// By rate: what the units from this one on are worth.
     rest: IndexVec<UnitIndex, Vec<i128>>,
-    menu: ModelSet,
+    menu: LaunchOptionSet,
     /// By lot: pods that are left out.
     out: IndexVec<LotIndex, usize>,
     draft: Draft<'p>,
@@ -44,13 +44,13 @@ enum UnitOrder {
     Worth,
     /// What asks most of one resource.
     Resource(AmountIndex),
-    /// What may be on fewest models.
+    /// What may be on fewest options.
     Breadth,
 }
 
 /// A plan better than `best`, if one is found; nothing, where the question is too large for that.
 pub(super) fn search<'p>(problem: &'p Problem, rates: &Rates, best: Rank) -> Option<Draft<'p>> {
-    search_within(problem, rates, best, STEPS)
+    search_within(problem, rates, best, MAX_STEPS)
 }
 
 /// As [`search`], further, where there are few pods: what was found so far leaves pods out, or is expensive.
@@ -59,7 +59,7 @@ pub(super) fn search_longer<'p>(
     rates: &Rates,
     best: Rank,
 ) -> Option<Draft<'p>> {
-    let few = problem.pods() <= FEW;
+    let few = problem.pods() <= FEW_PODS;
     few.then(|| search_within(problem, rates, best, MORE_STEPS))?
 }
 
@@ -69,11 +69,11 @@ fn search_within<'p>(
     best: Rank,
     steps: usize,
 ) -> Option<Draft<'p>> {
-    if problem.pods() > PODS || problem.models.len() > MODELS {
+    if problem.pods() > MAX_PODS || problem.options.len() > MAX_OPTIONS {
         return None;
     }
     let mut found: Option<Draft<'p>> = None;
-    let together = units::of(problem, Deal::Apart).0;
+    let together = units::of(problem, DealMode::Apart).0;
     let mut parts = together.iter().flat_map(|unit| &unit.parts);
     let parted = together.iter().any(|unit| unit.parts.len() > 1) || parts.any(|(_, n)| *n > 1);
     let (singles, before, choice) = units::singles(problem);
@@ -138,7 +138,7 @@ fn by<'p>(
         rates,
         units,
         rest: rest.into(),
-        menu: ModelSet::all(problem.models.len()),
+        menu: LaunchOptionSet::all(problem.options.len()),
         out: vec![0; problem.lots.len()].into(),
         draft: Draft::new(problem),
         best,
@@ -225,19 +225,19 @@ impl ExactSearch<'_, '_> {
             return self.settle();
         }
         let unit = self.units[next].clone();
-        let loose = unit
+        let replanned = unit
             .parts
             .iter()
             .all(|(lot, _)| !self.problem.lots[*lot].tied);
         let after = UnitIndex(next.0 + 1);
-        let alike = loose && self.units.get(after) == Some(&unit);
-        let way = Way {
+        let alike = replanned && self.units.get(after) == Some(&unit);
+        let mode = PackingMode {
             menu: &self.menu,
             cheapest: true,
             spin: 0,
             among: None,
         };
-        for spot in fill::spots(&self.draft, &unit, way) {
+        for spot in fill::spots(&self.draft, &unit, mode) {
             if !self.new_to_it(spot, from) {
                 continue;
             }
@@ -296,10 +296,14 @@ impl ExactSearch<'_, '_> {
         if lost != self.best.lost {
             return lost > self.best.lost;
         }
-        let models = &self.problem.models;
+        let options = &self.problem.options;
         let prices = self.draft.machines.iter();
         let prices = prices.map(|machine| {
-            let cheapest = machine.models.iter().map(|model| models[model].price).min();
+            let cheapest = machine
+                .options
+                .iter()
+                .map(|option| options[option].price)
+                .min();
             (i128::from(cheapest.unwrap_or(0)), &*machine.load.sum)
         });
         let prices: Vec<_> = prices.collect();
@@ -308,10 +312,11 @@ impl ExactSearch<'_, '_> {
             .map(|(load, fixed)| (&*fixed.free, &*load.sum))
             .collect();
         let (price, machines) = self.rates.least(&prices, &fixed, &self.rest[next]);
-        let lighter = self.draft.rank().lighter;
+        let weight_loss = self.draft.rank().weight_loss;
         let best = &self.best;
         // What is uneven so far may become even.
-        (0, lighter, price, machines) >= (best.uneven, best.lighter, best.price, best.machines)
+        (0, weight_loss, price, machines)
+            >= (best.uneven, best.weight_loss, best.price, best.machines)
     }
 
     /// All are placed.

@@ -7,25 +7,25 @@ use smallvec::SmallVec;
 
 use super::amounts::ResourceAmounts;
 use super::state::{Draft, Load, Spot};
-use super::units::{self, Deal, Unit};
-use super::{ModelSet, Problem, To, partly};
+use super::units::{self, DealMode, Unit};
+use super::{LaunchOptionSet, Problem, To, partly};
 use crate::index::{
-    DraftMachineIndex, IndexVec, ListIndex, LotIndex, ModelClassIndex, ModelIndex, TallyIndex,
-    UnitIndex,
+    DraftMachineIndex, IndexVec, LaunchOptionClassIndex, LaunchOptionIndex, ListIndex, LotIndex,
+    TallyIndex, UnitIndex,
 };
 
 /// Orders that are tried in one way of laying out, at most: each puts pods earlier that found no place before.
-const ROUNDS: usize = 24;
+const MAX_ORDERS: usize = 24;
 /// Choices that are tried as the only ones, at most: those that cost least for their size.
-const MENUS: usize = 10;
+const MAX_MENUS: usize = 10;
 /// Parts of the largest machine, for sizes.
-const PARTS: i128 = 1 << 20;
+const SIZE_PARTS: i128 = 1 << 20;
 
 /// How a plan is laid out.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way<'w> {
-    /// The models that machines may be of, as long as one of them does.
-    pub(super) menu: &'w ModelSet,
+pub(super) struct PackingMode<'w> {
+    /// The options that machines may be of, as long as one of them does.
+    pub(super) menu: &'w LaunchOptionSet,
     /// Pods go where they raise the price of machines least; else to the first that can carry them.
     pub(super) cheapest: bool,
     /// The class that is thought of first.
@@ -38,14 +38,14 @@ pub(super) struct Way<'w> {
 pub(super) fn lay_out_plans<'p>(problem: &'p Problem, see: &mut dyn FnMut(&Draft<'p>) -> bool) {
     let menus = menus(problem);
     let priorities = priorities(problem);
-    for deal in [Deal::Packed, Deal::Even, Deal::Apart] {
-        let (units, choosy) = units::of(problem, deal);
+    for deal in [DealMode::Packed, DealMode::Even, DealMode::Apart] {
+        let (units, has_followers) = units::of(problem, deal);
         let units: IndexVec<UnitIndex, Unit> = units.into();
         for size in [PodSize::Sum, PodSize::Most] {
             for narrow in [true, false] {
                 for menu in &menus {
                     for cheapest in [false, true] {
-                        let way = Way {
+                        let mode = PackingMode {
                             menu,
                             cheapest,
                             spin: 0,
@@ -55,14 +55,14 @@ pub(super) fn lay_out_plans<'p>(problem: &'p Problem, see: &mut dyn FnMut(&Draft
                             .iter()
                             .map(|unit| key(problem, &priorities, unit, (size, narrow)))
                             .collect();
-                        if rounds(problem, (&units, &keys), way, see) {
+                        if rounds(problem, (&units, &keys), mode, see) {
                             return;
                         }
                     }
                 }
             }
         }
-        if !choosy {
+        if !has_followers {
             return;
         }
     }
@@ -77,28 +77,29 @@ enum PodSize {
     Most,
 }
 
-/// All models, and each that is worth its price by itself.
-pub(super) fn menus(problem: &Problem) -> Vec<ModelSet> {
-    let count = problem.models.len();
-    let mut menus = vec![ModelSet::all(count)];
-    let mut order: Vec<ModelIndex> = problem.models.indexes().collect();
-    let size = |model: &ModelIndex| sizes(problem, &problem.models[*model].free).0.max(1);
+/// All options, and each that is worth its price by itself.
+pub(super) fn menus(problem: &Problem) -> Vec<LaunchOptionSet> {
+    let count = problem.options.len();
+    let mut menus = vec![LaunchOptionSet::all(count)];
+    let mut order: Vec<LaunchOptionIndex> = problem.options.indexes().collect();
+    let size = |option: &LaunchOptionIndex| sizes(problem, &problem.options[*option].free).0.max(1);
     order.sort_by(|a, b| {
-        let (x, y) = (&problem.models[*a], &problem.models[*b]);
+        let (x, y) = (&problem.options[*a], &problem.options[*b]);
         let left = i128::from(x.price).saturating_mul(size(b));
         let right = i128::from(y.price).saturating_mul(size(a));
         (x.tier, left).cmp(&(y.tier, right))
     });
-    let mut shown: Vec<ModelIndex> = Vec::new();
-    for model in order {
-        let alike =
-            |other: &ModelIndex| problem.models[*other].choice == problem.models[model].choice;
+    let mut shown: Vec<LaunchOptionIndex> = Vec::new();
+    for option in order {
+        let alike = |other: &LaunchOptionIndex| {
+            problem.options[*other].choice == problem.options[option].choice
+        };
         if let Some(at) = shown.iter().position(alike) {
-            menus[at + 1].insert(model);
-        } else if shown.len() < MENUS {
-            let mut menu = ModelSet::none(count);
-            menu.insert(model);
-            shown.push(model);
+            menus[at + 1].insert(option);
+        } else if shown.len() < MAX_MENUS {
+            let mut menu = LaunchOptionSet::none(count);
+            menu.insert(option);
+            shown.push(option);
             menus.push(menu);
         }
     }
@@ -109,10 +110,10 @@ pub(super) fn menus(problem: &Problem) -> Vec<ModelSet> {
 fn sizes(problem: &Problem, amounts: &[i64]) -> (i128, i128) {
     let (mut sum, mut most) = (0, 0);
     for (resource, amount) in problem.resources().zip(amounts) {
-        let largest = problem.models.iter().map(|model| model.free[resource]);
+        let largest = problem.options.iter().map(|option| option.free[resource]);
         let largest = i128::from(largest.max().unwrap_or(0).max(1));
         // Pods and disk are asked by the way.
-        let part = i128::from((*amount).max(0)) * PARTS / largest;
+        let part = i128::from((*amount).max(0)) * SIZE_PARTS / largest;
         sum += part;
         most = most.max(part);
     }
@@ -123,13 +124,13 @@ fn sizes(problem: &Problem, amounts: &[i64]) -> (i128, i128) {
 fn rounds<'p>(
     problem: &'p Problem,
     (units, keys): (&IndexVec<UnitIndex, Unit>, &IndexVec<UnitIndex, LotOrder>),
-    way: Way<'_>,
+    mode: PackingMode<'_>,
     see: &mut dyn FnMut(&Draft<'p>) -> bool,
 ) -> bool {
     let mut urgent: IndexVec<UnitIndex, usize> = units.with_each(0);
     let turns = problem.lots.iter().any(|lot| lot.zoned) && problem.classes.len() > 1;
     let mut before: Vec<UnitIndex> = Vec::new();
-    for spin in 0..ROUNDS {
+    for spin in 0..MAX_ORDERS {
         let mut order: Vec<UnitIndex> = units.indexes().collect();
         order.sort_by_key(|unit| {
             let (priority, breadth, size) = keys[*unit];
@@ -142,7 +143,7 @@ fn rounds<'p>(
         let mut draft = Draft::new(problem);
         let mut all = true;
         for unit in order {
-            let rest = partly::place(&mut draft, &units[unit], Way { spin, ..way });
+            let rest = partly::place(&mut draft, &units[unit], PackingMode { spin, ..mode });
             if rest > 0 {
                 all = false;
                 urgent[unit] += 1;
@@ -247,12 +248,12 @@ pub(super) fn amounts(problem: &Problem, unit: &Unit) -> ResourceAmounts {
 }
 
 /// Places a unit as often as it is there. Returns how many found no place.
-pub(super) fn place(draft: &mut Draft<'_>, unit: &Unit, way: Way<'_>) -> usize {
+pub(super) fn place(draft: &mut Draft<'_>, unit: &Unit, mode: PackingMode<'_>) -> usize {
     let mut rest = unit.times;
-    let all = ModelSet::all(draft.problem.models.len());
+    let all = LaunchOptionSet::all(draft.problem.options.len());
     while rest > 0 {
-        let done = once(draft, unit, rest, way);
-        let done = done.or_else(|| once(draft, unit, rest, Way { menu: &all, ..way }));
+        let done = once(draft, unit, rest, mode);
+        let done = done.or_else(|| once(draft, unit, rest, PackingMode { menu: &all, ..mode }));
         match done {
             Some(count) => rest -= count,
             None => break,
@@ -262,23 +263,23 @@ pub(super) fn place(draft: &mut Draft<'_>, unit: &Unit, way: Way<'_>) -> usize {
 }
 
 /// Places a unit once, or one that is a single pod as often as its place takes it. Returns how often.
-fn once(draft: &mut Draft<'_>, unit: &Unit, rest: usize, way: Way<'_>) -> Option<usize> {
-    let spots = spots(draft, unit, way);
+fn once(draft: &mut Draft<'_>, unit: &Unit, rest: usize, mode: PackingMode<'_>) -> Option<usize> {
+    let spots = spots(draft, unit, mode);
     for spot in spots {
         if let [(lot, 1)] = unit.parts[..] {
-            let most = if way.cheapest {
+            let most = if mode.cheapest {
                 1
             } else {
-                bulk(draft, lot, spot, way.menu)
+                bulk(draft, lot, spot, mode.menu)
             };
             let count = most.min(rest);
-            if count > 0 && draft.put(lot, count, spot, way.menu).is_some() {
+            if count > 0 && draft.put(lot, count, spot, mode.menu).is_some() {
                 return Some(count);
             }
-            if count > 1 && draft.put(lot, 1, spot, way.menu).is_some() {
+            if count > 1 && draft.put(lot, 1, spot, mode.menu).is_some() {
                 return Some(1);
             }
-        } else if put_all(draft, unit, spot, way.menu) {
+        } else if put_all(draft, unit, spot, mode.menu) {
             return Some(1);
         }
     }
@@ -286,7 +287,12 @@ fn once(draft: &mut Draft<'_>, unit: &Unit, rest: usize, way: Way<'_>) -> Option
 }
 
 /// Puts all pods of a unit on a spot.
-pub(super) fn put_all(draft: &mut Draft<'_>, unit: &Unit, spot: Spot, menu: &ModelSet) -> bool {
+pub(super) fn put_all(
+    draft: &mut Draft<'_>,
+    unit: &Unit,
+    spot: Spot,
+    menu: &LaunchOptionSet,
+) -> bool {
     let mark = draft.mark();
     let mut spot = spot;
     let mut waiting: Vec<(LotIndex, usize)> = unit.parts.clone();
@@ -308,31 +314,31 @@ pub(super) fn put_all(draft: &mut Draft<'_>, unit: &Unit, spot: Spot, menu: &Mod
 }
 
 /// How many pods of a lot a spot takes at once.
-fn bulk(draft: &Draft<'_>, lot: LotIndex, spot: Spot, menu: &ModelSet) -> usize {
+fn bulk(draft: &Draft<'_>, lot: LotIndex, spot: Spot, menu: &LaunchOptionSet) -> usize {
     let problem = draft.problem;
     let of = &problem.lots[lot];
     let room = match spot.to {
         Some(To::Fixed(at)) => draft.fixed[at].room(&of.asked, &problem.fixed[at].free),
         Some(To::Machine(at)) => {
             let machine = &draft.machines[at];
-            let mut models = machine.models.clone();
-            models.keep(&of.may);
-            models.keep(menu);
-            let rooms = models
+            let mut options = machine.options.clone();
+            options.keep(&of.may);
+            options.keep(menu);
+            let rooms = options
                 .iter()
-                .map(|model| machine.load.room(&of.asked, &problem.models[model].free));
+                .map(|option| machine.load.room(&of.asked, &problem.options[option].free));
             rooms.max().unwrap_or(0)
         }
         None => {
-            let mut models = of.may.clone();
-            models.keep(menu);
+            let mut options = of.may.clone();
+            options.keep(menu);
             if let Some(class) = spot.class {
-                models.keep(&problem.classes[class].models);
+                options.keep(&problem.classes[class].options);
             }
             let empty = Load::empty(problem);
-            let rooms = models
+            let rooms = options
                 .iter()
-                .map(|model| empty.room(&of.asked, &problem.models[model].free));
+                .map(|option| empty.room(&of.asked, &problem.options[option].free));
             rooms.max().unwrap_or(0)
         }
     };
@@ -350,9 +356,9 @@ struct SpotQuery<'w> {
     lots: SmallVec<[LotIndex; 6]>,
     asked: ResourceAmounts,
     zoned: bool,
-    /// The models that all its pods may be on.
-    may: ModelSet,
-    way: Way<'w>,
+    /// The options that all its pods may be on.
+    may: LaunchOptionSet,
+    mode: PackingMode<'w>,
 }
 
 impl SpotQuery<'_> {
@@ -360,17 +366,17 @@ impl SpotQuery<'_> {
         self.lots.iter().map(|lot| draft.crowd(*lot, spot)).sum()
     }
 
-    fn turned(&self, draft: &Draft<'_>, class: ModelClassIndex) -> usize {
+    fn turned(&self, draft: &Draft<'_>, class: LaunchOptionClassIndex) -> usize {
         let classes = draft.problem.classes.len().max(1);
-        (class.position() + classes - self.way.spin % classes) % classes
+        (class.position() + classes - self.mode.spin % classes) % classes
     }
 }
 
 /// Where a unit could go, what is best first.
-pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
+pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, mode: PackingMode<'_>) -> Vec<Spot> {
     let problem = draft.problem;
     let lots: SmallVec<[LotIndex; 6]> = unit.parts.iter().map(|(lot, _)| *lot).collect();
-    let mut may = way.menu.clone();
+    let mut may = mode.menu.clone();
     for lot in &lots {
         may.keep(&problem.lots[*lot].may);
     }
@@ -379,11 +385,11 @@ pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
         asked: amounts(problem, unit),
         lots,
         may,
-        way,
+        mode,
     };
     let places = draft.machines.len() + problem.fixed.len() + problem.classes.len();
     let mut found: Vec<(SpotOrder, Spot)> = Vec::with_capacity(places.min(64));
-    if way.among.is_none() {
+    if mode.among.is_none() {
         for at in problem.fixed.indexes() {
             let mut all = wanted.lots.iter();
             if all.all(|lot| problem.fixed[at].may[*lot]) {
@@ -400,7 +406,7 @@ pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
     }
     // Machines made since count too.
     let made = draft.machines.next_index();
-    let (known, first): (&[DraftMachineIndex], DraftMachineIndex) = match way.among {
+    let (known, first): (&[DraftMachineIndex], DraftMachineIndex) = match mode.among {
         Some(among) => (
             among,
             among
@@ -429,25 +435,25 @@ fn on_machine(
 ) {
     let problem = draft.problem;
     let machine = &draft.machines[at];
-    if !machine.models.meets(&wanted.may) || machine.load.counts.is_empty() {
+    if !machine.options.meets(&wanted.may) || machine.load.counts.is_empty() {
         return;
     }
     let mut more = -1;
-    if wanted.way.cheapest {
-        let mut models = machine.models.clone();
-        models.keep(&wanted.may);
-        let fits = |model: &ModelIndex| {
+    if wanted.mode.cheapest {
+        let mut options = machine.options.clone();
+        options.keep(&wanted.may);
+        let fits = |option: &LaunchOptionIndex| {
             fits(
                 &machine.load.sum,
                 &wanted.asked,
-                &problem.models[*model].free,
+                &problem.options[*option].free,
             )
         };
-        let Some(after) = models.iter().find(fits) else {
+        let Some(after) = options.iter().find(fits) else {
             return;
         };
-        let price = |model: ModelIndex| problem.models[model].price;
-        let now = machine.models.first().map_or(0, price);
+        let price = |option: LaunchOptionIndex| problem.options[option].price;
+        let now = machine.options.first().map_or(0, price);
         more = price(after).saturating_sub(now);
     }
     let of = |class| Spot {
@@ -456,7 +462,7 @@ fn on_machine(
     };
     if wanted.zoned && machine.class.is_none() {
         for (class, of_class) in problem.classes.indexed() {
-            if machine.models.meets(&of_class.models) && wanted.may.meets(&of_class.models) {
+            if machine.options.meets(&of_class.options) && wanted.may.meets(&of_class.options) {
                 let spot = of(Some(class));
                 let turned = wanted.turned(draft, class);
                 found.push((
@@ -473,14 +479,15 @@ fn on_machine(
 
 fn on_new(draft: &Draft<'_>, wanted: &SpotQuery<'_>, found: &mut Vec<(SpotOrder, Spot)>) {
     let problem = draft.problem;
-    let new = |class: Option<ModelClassIndex>| Spot { to: None, class };
-    let cost = |within: &ModelSet| {
-        let mut models = wanted.may.clone();
-        models.keep(within);
+    let new = |class: Option<LaunchOptionClassIndex>| Spot { to: None, class };
+    let cost = |within: &LaunchOptionSet| {
+        let mut options = wanted.may.clone();
+        options.keep(within);
         let none = Load::empty(problem).sum;
-        let fits = |model: &ModelIndex| fits(&none, &wanted.asked, &problem.models[*model].free);
-        let first = models.iter().find(fits);
-        first.map(|model| problem.models[model].price)
+        let fits =
+            |option: &LaunchOptionIndex| fits(&none, &wanted.asked, &problem.options[*option].free);
+        let first = options.iter().find(fits);
+        first.map(|option| problem.options[option].price)
     };
     if !wanted.zoned {
         let spot = new(None);
@@ -489,7 +496,7 @@ fn on_new(draft: &Draft<'_>, wanted: &SpotQuery<'_>, found: &mut Vec<(SpotOrder,
         return;
     }
     for (class, of) in problem.classes.indexed() {
-        if let Some(cost) = cost(&of.models) {
+        if let Some(cost) = cost(&of.options) {
             let spot = new(Some(class));
             let turned = wanted.turned(draft, class);
             found.push(((wanted.crowd(draft, spot), cost, turned, usize::MAX), spot));

@@ -11,14 +11,16 @@ use std::collections::BTreeMap;
 use super::Problem;
 use super::rates::PRICE_UNIT;
 use super::whole::{Filler, PodWorth};
-use crate::index::{AmountIndex, FillChoiceIndex, IndexVec, LotIndex, ModelIndex, PodSortIndex};
+use crate::index::{
+    AmountIndex, FillChoiceIndex, IndexVec, LaunchOptionIndex, LotIndex, PodSortIndex,
+};
 
 /// Right-shift of worths: they are counted in parts that are this many bits coarser than the price unit's.
-const COARSER: u32 = 40;
+const WORTH_SHIFT: u32 = 40;
 /// For each such number of sorts of pods in it, looking at a load takes a step more.
-const SORTS: usize = 16;
+const SORTS_PER_STEP: usize = 16;
 /// Resources that have a rate: CPU and memory. Where pods ask for neither, nothing is found.
-const RATED: usize = 2;
+const RATED_RESOURCES: usize = 2;
 
 /// A load: lots with how many pods of each, and which of the filler's choices it is for.
 pub(super) type ChosenLoad = (FillChoiceIndex, Vec<(LotIndex, usize)>);
@@ -27,7 +29,7 @@ pub(super) type ChosenLoad = (FillChoiceIndex, Vec<(LotIndex, usize)>);
 type CountsBySort = IndexVec<PodSortIndex, usize>;
 
 /// Fixed-point denominator of the ratio of a pod's value to its worth.
-const PARTS: i64 = 1 << 10;
+const RATIO_PARTS: i64 = 1 << 10;
 
 /// Alike pods that are to be shared.
 struct PodSort<'f> {
@@ -54,17 +56,17 @@ struct LoadSearch<'f, 'p> {
 struct RestToShare<'r> {
     counts: &'r CountsBySort,
     /// What its pods and those of later sorts ask.
-    asked: IndexVec<PodSortIndex, [i64; RATED]>,
-    /// What pods of this and of later sorts count at most, for [`PARTS`] of what they are worth at the rates.
+    asked: IndexVec<PodSortIndex, [i64; RATED_RESOURCES]>,
+    /// What pods of this and of later sorts count at most, for [`RATIO_PARTS`] of what they are worth at the rates.
     dearest: IndexVec<PodSortIndex, i64>,
     spare: i64,
 }
 
 /// A load that is being put together.
 struct BegunLoad {
-    /// Which of the filler's choices it is for, and the model that stands for that.
+    /// Which of the filler's choices it is for, and the option that stands for that.
     choice: FillChoiceIndex,
-    model: ModelIndex,
+    option: LaunchOptionIndex,
     free: IndexVec<AmountIndex, i64>,
     counts: CountsBySort,
     /// What the machine costs beyond what its pods count.
@@ -114,7 +116,7 @@ pub(super) fn find(
         problem,
         filler,
         steps: *steps,
-        each: 1 + sorts.len() / SORTS,
+        each: 1 + sorts.len() / SORTS_PER_STEP,
         sorts,
         failed: BTreeMap::new(),
         plan: Vec::new(),
@@ -141,11 +143,11 @@ impl LoadSearch<'_, '_> {
             spare,
         };
         let mut loads = Vec::new();
-        for (choice, (model, _)) in self.filler.choices.indexed() {
-            let of = &self.problem.models[*model];
+        for (choice, (option, _)) in self.filler.choices.indexed() {
+            let of = &self.problem.options[*option];
             let mut begun = BegunLoad {
                 choice,
-                model: *model,
+                option: *option,
                 free: of.free.clone(),
                 counts: counts.with_each(0),
                 over: price(i128::from(of.price)),
@@ -176,14 +178,14 @@ impl LoadSearch<'_, '_> {
         false
     }
 
-    /// By sort: what its pods and those of later sorts count at most, for [`PARTS`] of what they are worth at the rates.
+    /// By sort: what its pods and those of later sorts count at most, for [`RATIO_PARTS`] of what they are worth at the rates.
     fn dearest(&self, counts: &CountsBySort) -> IndexVec<PodSortIndex, i64> {
         let mut dearest: IndexVec<PodSortIndex, i64> = vec![0; counts.len() + 1].into();
         for at in counts.indexes().rev() {
             dearest[at] = dearest[PodSortIndex(at.0 + 1)];
             if counts[at] > 0 {
                 let PodSort { pod, worth, .. } = &self.sorts[at];
-                let more = worth.saturating_mul(PARTS) / coarsen(pod.worth).max(1);
+                let more = worth.saturating_mul(RATIO_PARTS) / coarsen(pod.worth).max(1);
                 dearest[at] = dearest[at].max(more.saturating_add(1));
             }
         }
@@ -191,9 +193,9 @@ impl LoadSearch<'_, '_> {
     }
 
     /// By sort: what its pods and those of later sorts ask.
-    fn asked(&self, counts: &CountsBySort) -> IndexVec<PodSortIndex, [i64; RATED]> {
-        let none = vec![[0_i64; RATED]; counts.len() + 1];
-        let mut asked: IndexVec<PodSortIndex, [i64; RATED]> = none.into();
+    fn asked(&self, counts: &CountsBySort) -> IndexVec<PodSortIndex, [i64; RATED_RESOURCES]> {
+        let none = vec![[0_i64; RATED_RESOURCES]; counts.len() + 1];
+        let mut asked: IndexVec<PodSortIndex, [i64; RATED_RESOURCES]> = none.into();
         for at in counts.indexes().rev() {
             asked[at] = asked[PodSortIndex(at.0 + 1)];
             let lot = &self.problem.lots[self.sorts[at].lot];
@@ -242,21 +244,21 @@ impl LoadSearch<'_, '_> {
     }
 
     /// What pods that ask so much count at most in so much room.
-    fn most(&self, free: &[i64], (asked, dearest): (&[i64; RATED], i64)) -> i64 {
+    fn most(&self, free: &[i64], (asked, dearest): (&[i64; RATED_RESOURCES], i64)) -> i64 {
         let both = free.iter().zip(asked).zip(self.filler.rates.first());
         let worths =
             both.map(|((room, all), rate)| rate.saturating_mul(i128::from(*room.min(all))));
         let worth = worths.fold(0_i128, i128::saturating_add);
         // One part more, as worths are rounded down.
         let worth = coarsen(worth).saturating_add(1);
-        worth.saturating_mul(dearest) / PARTS + 1
+        worth.saturating_mul(dearest) / RATIO_PARTS + 1
     }
 
     /// How many pods of a sort a load could take.
     fn fit(&self, at: PodSortIndex, left: usize, begun: &BegunLoad) -> usize {
         let PodSort { lot, pod, .. } = &self.sorts[at];
         let of = &self.problem.lots[*lot];
-        if left == 0 || !of.may.has(begun.model) {
+        if left == 0 || !of.may.has(begun.option) {
             return 0;
         }
         let most = pod.room(&begun.free).min(left);
@@ -278,7 +280,7 @@ impl LoadSearch<'_, '_> {
 
     /// Whether no cheaper choice could carry the load.
     fn is_cheapest(&self, begun: &BegunLoad) -> bool {
-        let mine = &self.problem.models[begun.model];
+        let mine = &self.problem.options[begun.option];
         let used = mine
             .free
             .iter()
@@ -286,14 +288,15 @@ impl LoadSearch<'_, '_> {
             .map(|(all, free)| all.saturating_sub(*free));
         let used: Vec<i64> = used.collect();
         let mut choices = self.filler.choices.indexed();
-        !choices.any(|(choice, (model, _))| {
-            let of = &self.problem.models[*model];
+        !choices.any(|(choice, (option, _))| {
+            let of = &self.problem.options[*option];
             let holds = |(amount, free): (&i64, &i64)| *amount == 0 || amount <= free;
             let mut lots = self.sorts.iter().zip(&begun.counts);
             (of.price, choice) < (mine.price, begun.choice)
                 && used.iter().zip(&of.free).all(holds)
-                && lots
-                    .all(|(sort, count)| *count == 0 || self.problem.lots[sort.lot].may.has(*model))
+                && lots.all(|(sort, count)| {
+                    *count == 0 || self.problem.lots[sort.lot].may.has(*option)
+                })
         })
     }
 }
@@ -304,7 +307,7 @@ fn price(price: i128) -> i64 {
 }
 
 fn coarsen(worth: i128) -> i64 {
-    i64::try_from(worth >> COARSER).unwrap_or(i64::MAX)
+    i64::try_from(worth >> WORTH_SHIFT).unwrap_or(i64::MAX)
 }
 
 fn signed(count: usize) -> i64 {

@@ -1,6 +1,6 @@
 //! A plan for pods that need new machines, made in plain numbers.
 //!
-//! A planned machine is its pods and the set of models (pool, type and hosts that are alike) that can still
+//! A planned machine is its pods and the set of launch options (pool, type and hosts that are alike) that can still
 //! carry them all, narrowed by each pod that comes ([`state`]). Beside the set stands the best binding that all
 //! limits of pools, hosts and the cluster allow together ([`bind`]), so that no machine is planned that could not
 //! be made. Plans are laid out in several orders ([`fill`]), small ones searched through ([`exact`]), larger ones
@@ -10,56 +10,56 @@
 //! Nothing here knows the world. The caller tries the answer there before anything comes of it.
 
 mod amounts;
+mod anneal_machines;
 mod bind;
 mod cheapen;
+mod cheapen_tied;
 mod domains;
 mod even;
 mod everyone;
 mod exact;
 mod fill;
+mod launch_option_set;
 mod loads;
-mod model_set;
 mod movables;
 mod overload;
 mod partly;
 mod rates;
-mod rebuild;
-mod rehearse;
-mod relay;
-mod resize;
-mod retie;
+mod ruin_and_recreate;
 mod rules;
 mod share;
+mod simulate_queue;
 mod state;
+mod tied_first;
 mod units;
 mod whole;
 
 use std::cell::Cell;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-pub(super) use model_set::ModelSet;
+pub(super) use launch_option_set::LaunchOptionSet;
 
 use crate::decision::addresses::{AddressRooms, NetworkDemands};
 use crate::index::{
-    AmountIndex, ChoiceIndex, DraftMachineIndex, FixedIndex, HostIndex, IndexVec, KeyId, LotIndex,
-    MadeIndex, ModelClassIndex, ModelIndex, OfferIndex, PoolIndex, PoolRegionIndex, PoolTypeIndex,
-    SiteIndex, TallyIndex, TierIndex, indexes_in,
+    AmountIndex, ChoiceIndex, DraftMachineIndex, FixedIndex, HostIndex, IndexVec, KeyId,
+    LaunchOptionClassIndex, LaunchOptionIndex, LotIndex, MadeIndex, OfferIndex, PoolIndex,
+    PoolRegionIndex, PoolTypeIndex, SiteIndex, TallyIndex, TierIndex, indexes_in,
 };
 use crate::scale_up::hosts::{HostCapacity, HostDemand};
 use crate::scale_up::limits::Allowance;
 use crate::scale_up::stores::Stores;
-use crate::simulation::company::topology::{DomainId, DomainsByKey};
-use crate::simulation::company::{Asks, Tally};
+use crate::simulation::inter_pod::topology::{DomainId, DomainsByKey};
+use crate::simulation::inter_pod::{Asks, Tally};
 use crate::simulation::takes::Takes;
 use state::Draft;
 
 /// Machines that are looked at for a pod, over all plans that are laid out in one decision: at most, and per
 /// square of the number of pods. Where limits leave pods out for good, every decision pays for it.
-const LOOKS: u64 = 400_000;
-const LOOKS_EACH: u64 = 400;
+const SOLVE_LOOKS: u64 = 400_000;
+const SOLVE_LOOKS_EACH: u64 = 400;
 
 /// Plans of which the best is made cheaper, where none is better than the one there is.
-const TRIES: usize = 8;
+const IMPROVED_PLANS: usize = 8;
 
 /// The places of CPU and memory among the amounts that pods ask.
 const CPU: AmountIndex = AmountIndex(0);
@@ -78,8 +78,8 @@ pub(super) struct Lot {
     pub(super) priority: i32,
     /// By lot: it may not share a machine with one of those, for their host ports.
     pub(super) apart: IndexVec<LotIndex, bool>,
-    /// The models that it may be on.
-    pub(super) may: ModelSet,
+    /// The options that it may be on.
+    pub(super) may: LaunchOptionSet,
     /// What other pods ask of its place.
     pub(super) asks: Asks,
     /// A place for its pods must be known down to the topology domain: other pods count them, or they count
@@ -90,11 +90,11 @@ pub(super) struct Lot {
     pub(super) tied: bool,
 }
 
-/// A machine that could be made: a choice on hosts where it offers the same.
+/// A machine that could be made: a choice on hosts where it offers the same (Karpenter: one of the instance types that are left on a NodeClaim).
 #[derive(Debug, Hash)]
-pub(super) struct Model {
+pub(super) struct LaunchOption {
     pub(super) choice: ChoiceIndex,
-    pub(super) sites: IndexVec<SiteIndex, ModelOffer>,
+    pub(super) sites: IndexVec<SiteIndex, LaunchSite>,
     /// What it takes beside CPU and memory.
     pub(super) takes: IndexVec<SiteIndex, Takes>,
     pub(super) pool: PoolIndex,
@@ -103,31 +103,31 @@ pub(super) struct Model {
     pub(super) tier: TierIndex,
     pub(super) price: i64,
     /// How much it has that these pods do not request: extended resources, taints, labels.
-    pub(super) scarce: u32,
+    pub(super) unrequested: u32,
     pub(super) free: IndexVec<AmountIndex, i64>,
     /// What it takes of limits.
     pub(super) cpu_milli: i64,
     pub(super) memory: i64,
-    pub(super) class: ModelClassIndex,
+    pub(super) class: LaunchOptionClassIndex,
 }
 
-/// Where a model can be made.
+/// A host that a launch option can be made on.
 #[derive(Clone, Copy, Debug, Hash)]
-pub(super) struct ModelOffer {
+pub(super) struct LaunchSite {
     pub(super) offer: OfferIndex,
     pub(super) host: HostIndex,
 }
 
-/// Models whose nodes are the same to affinity, anti-affinity and topology spread of pods.
+/// Options whose nodes are the same to affinity, anti-affinity and topology spread of pods.
 #[derive(Debug, Hash)]
-pub(super) struct ModelClass {
+pub(super) struct LaunchOptionClass {
     /// By topology key.
     pub(super) domains: DomainsByKey,
     /// By counter: whether its pods are counted there.
     pub(super) counts: IndexVec<TallyIndex, bool>,
     /// By counter: DaemonSet pods of a new node that it counts.
     pub(super) daemons: IndexVec<TallyIndex, i64>,
-    pub(super) models: ModelSet,
+    pub(super) options: LaunchOptionSet,
 }
 
 /// A place that stays as it is: a node, or a machine that is planned for something else.
@@ -148,8 +148,8 @@ pub(super) struct FixedPlace {
 pub(super) struct Problem {
     pub(super) lots: IndexVec<LotIndex, Lot>,
     /// Those of pools of higher weight first, then the cheapest.
-    pub(super) models: IndexVec<ModelIndex, Model>,
-    pub(super) classes: IndexVec<ModelClassIndex, ModelClass>,
+    pub(super) options: IndexVec<LaunchOptionIndex, LaunchOption>,
+    pub(super) classes: IndexVec<LaunchOptionClassIndex, LaunchOptionClass>,
     pub(super) fixed: IndexVec<FixedIndex, FixedPlace>,
     pub(super) counters: IndexVec<TallyIndex, Tally>,
     pub(super) pools: IndexVec<PoolIndex, Allowance>,
@@ -180,18 +180,18 @@ pub(super) struct Rank {
     /// Where all pods have a place: pods whose hard topology spread would break if all new nodes came up at once. Otherwise 0.
     pub(super) uneven: usize,
     /// Pods in pools of lower weight: each counts one for every weight that some pool has above its own pool's. A machine for `min` counts as a pod.
-    pub(super) lighter: usize,
+    pub(super) weight_loss: usize,
     pub(super) price: i128,
     pub(super) machines: usize,
-    /// What the machines have that was not requested ([`crate::simulation::offer::Choice::scarcity`]), summed up.
-    pub(super) scarce: u64,
+    /// What the machines have that was not requested ([`crate::simulation::offer::Choice::count_unrequested`]), summed up.
+    pub(super) unrequested: u64,
 }
 
 /// A better plan.
 #[derive(Clone, Debug)]
 pub(super) struct BetterPlan {
-    /// Its machines, each by model and offer.
-    pub(super) made: IndexVec<MadeIndex, (ModelIndex, OfferIndex)>,
+    /// Its machines, each by option and offer.
+    pub(super) made: IndexVec<MadeIndex, (LaunchOptionIndex, OfferIndex)>,
     /// Which pods go where, in an order in which each may go there.
     pub(super) steps: Vec<Placement<MadeIndex>>,
 }
@@ -219,7 +219,7 @@ impl Problem {
     pub(super) fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         env!("CARGO_PKG_VERSION").hash(&mut hasher);
-        (&self.lots, &self.models, &self.classes, &self.fixed).hash(&mut hasher);
+        (&self.lots, &self.options, &self.classes, &self.fixed).hash(&mut hasher);
         (&self.counters, &self.pools, &self.total).hash(&mut hasher);
         (&self.hosts, &self.demands, &self.stores).hash(&mut hasher);
         (&self.addresses, &self.network_demands).hash(&mut hasher);
@@ -235,7 +235,10 @@ impl Problem {
         for class in &self.classes {
             if class.domains[key] == domain {
                 for lot in &mut self.lots {
-                    class.models.iter().for_each(|model| lot.may.remove(model));
+                    class
+                        .options
+                        .iter()
+                        .for_each(|option| lot.may.remove(option));
                 }
             }
         }
@@ -272,17 +275,18 @@ impl Problem {
 /// A plan better than the one there is, if one is found.
 pub(super) fn solve<'p>(problem: &'p Problem) -> Option<BetterPlan> {
     let pods = problem.pods();
-    problem.allow(LOOKS, LOOKS_EACH.saturating_mul(pods).saturating_mul(pods));
+    let looks_each = SOLVE_LOOKS_EACH.saturating_mul(pods).saturating_mul(pods);
+    problem.allow(SOLVE_LOOKS, looks_each);
     let least = rates::Rates::of(problem);
     let floor = least.floor();
     let mut best: Option<Draft<'p>> = None;
     let mut rank = problem.rank;
     let done = |of: &Rank| {
-        (of.lost, of.uneven, of.lighter) == (0, 0, 0)
+        (of.lost, of.uneven, of.weight_loss) == (0, 0, 0)
             && of.price <= floor.0
             && of.machines <= floor.1
     };
-    if done(&rank) && rank.scarce == 0 {
+    if done(&rank) && rank.unrequested == 0 {
         return None;
     }
     let mut see = |draft: &Draft<'p>| {
@@ -301,10 +305,7 @@ pub(super) fn solve<'p>(problem: &'p Problem) -> Option<BetterPlan> {
     // Where pods have no place, other searches look for places.
     if problem.deals && !seen.0 && seen.1.lost == 0 {
         let looks = problem.looks.get();
-        problem.allow(
-            LOOKS / 4,
-            LOOKS_EACH.saturating_mul(pods).saturating_mul(pods),
-        );
+        problem.allow(SOLVE_LOOKS / 4, looks_each);
         even::deal_plans(problem, seen.1.machines, &mut |draft| see(draft).0);
         problem.looks.set(looks);
     }
@@ -332,7 +333,7 @@ pub(super) fn solve<'p>(problem: &'p Problem) -> Option<BetterPlan> {
         plan.filter(|draft| is_better || (draft.rank() < problem.rank && draft.is_fair()));
     if let Some(queue) = &problem.queue {
         better = better.map(|draft| match draft.rank().lost {
-            0 => rehearse::settle(draft, queue),
+            0 => simulate_queue::settle(draft, queue),
             _ => draft,
         });
     }
@@ -344,21 +345,23 @@ fn is_worth_more(rank: &Rank, floor: i128) -> bool {
     rank.lost > 0 || is_dear(rank, floor)
 }
 
-/// Whether every pod has a place in a plan, and it costs more than the bound by more than [`DEARER`] hundredths.
+/// Whether every pod has a place in a plan, and it costs more than the bound by more than [`EXPENSIVE_PERCENT`] hundredths.
 fn is_dear(rank: &Rank, floor: i128) -> bool {
-    rank.lost == 0 && rank.price.saturating_mul(PARTS) > floor.saturating_mul(PARTS + DEARER)
+    rank.lost == 0
+        && rank.price.saturating_mul(PRICE_PERCENT)
+            > floor.saturating_mul(PRICE_PERCENT + EXPENSIVE_PERCENT)
 }
 
 /// Hundredths of a price, and by how many of them a plan may be above the bound.
-const PARTS: i128 = 100;
-const DEARER: i128 = 4;
+const PRICE_PERCENT: i128 = 100;
+const EXPENSIVE_PERCENT: i128 = 4;
 
 /// Makes a plan cheaper in which the places of pods depend on each other, where it is expensive ([`is_dear`]).
 fn cheapen_tied<'p>(draft: &mut Draft<'p>, filler: &whole::Filler<'p>, floor: i128) {
     let tied = draft.problem.lots.iter().any(|lot| lot.tied);
     if tied
         && is_dear(&draft.rank(), floor)
-        && let Some(found) = retie::search(draft, filler)
+        && let Some(found) = cheapen_tied::search(draft, filler)
     {
         *draft = found;
     }
@@ -368,25 +371,25 @@ fn cheapen_tied<'p>(draft: &mut Draft<'p>, filler: &whole::Filler<'p>, floor: i1
 fn place_waiting<'p>(draft: &mut Draft<'p>, filler: &whole::Filler<'p>) {
     let problem = draft.problem;
     if draft.rank().lost > 0
-        && let Some(mut found) = relay::search(draft, filler)
+        && let Some(mut found) = tied_first::search(draft, filler)
     {
         cheapen::improve(&mut found, filler);
         *draft = found;
     }
     if draft.rank().lost > 0
-        && let Some(mut found) = rebuild::search(draft, filler)
+        && let Some(mut found) = ruin_and_recreate::search(draft, filler)
     {
         cheapen::improve(&mut found, filler);
         *draft = found;
     }
-    if draft.rank().lost > 0 && !rebuild::is_short(problem) {
+    if draft.rank().lost > 0 && !ruin_and_recreate::is_short(problem) {
         let least_lost = problem.rank.min(draft.rank());
         if let Some(mut found) = overload::search(draft, least_lost) {
             cheapen::improve(&mut found, filler);
             *draft = found;
         }
     }
-    if draft.rank().lost > 0 && !rebuild::is_short(problem) {
+    if draft.rank().lost > 0 && !ruin_and_recreate::is_short(problem) {
         let least_lost = problem.rank.min(draft.rank());
         if let Some(mut found) = everyone::search(problem, least_lost) {
             cheapen::improve(&mut found, filler);
@@ -399,14 +402,17 @@ fn place_waiting<'p>(draft: &mut Draft<'p>, filler: &whole::Filler<'p>) {
 fn first<'p>(problem: &'p Problem) -> Option<Draft<'p>> {
     let mut best: Option<(Rank, Draft<'p>)> = None;
     let mut tries = 0;
-    problem.allow(LOOKS / 4, LOOKS_EACH.saturating_mul(problem.pods()));
+    problem.allow(
+        SOLVE_LOOKS / 4,
+        SOLVE_LOOKS_EACH.saturating_mul(problem.pods()),
+    );
     fill::lay_out_plans(problem, &mut |draft| {
         tries += 1;
         let found = draft.rank();
         if best.as_ref().is_none_or(|(best, _)| found < *best) {
             best = Some((found, draft.clone()));
         }
-        tries >= TRIES
+        tries >= IMPROVED_PLANS
     });
     best.map(|(_, draft)| draft)
 }

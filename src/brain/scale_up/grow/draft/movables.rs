@@ -3,12 +3,12 @@
 
 use super::amounts::ResourceAmounts;
 use super::state::{Draft, Load};
-use super::units::{self, Deal};
-use super::{ModelSet, Placement, Problem, To, fill};
+use super::units::{self, DealMode};
+use super::{LaunchOptionSet, Placement, Problem, To, fill};
 use crate::index::{
-    DraftMachineIndex, IndexVec, LotIndex, ModelClassIndex, MovableIndex, TallyIndex,
+    DraftMachineIndex, IndexVec, LaunchOptionClassIndex, LotIndex, MovableIndex, TallyIndex,
 };
-use crate::simulation::company::topology::{FRESH, NOWHERE};
+use crate::simulation::inter_pod::topology::{FRESH, NOWHERE};
 
 /// Pods that change their place together.
 #[derive(Clone, Debug)]
@@ -18,10 +18,10 @@ pub(super) struct Movable {
     /// Those of them that are at home.
     taken: Vec<(LotIndex, usize)>,
     pub(super) asked: ResourceAmounts,
-    /// The models that all its pods may be on.
-    pub(super) may: ModelSet,
+    /// The options that all its pods may be on.
+    pub(super) may: LaunchOptionSet,
     /// Where a topology wider than machines counts for it: the classes of machines that are of all domains it asks for.
-    pub(super) classes: Option<Vec<ModelClassIndex>>,
+    pub(super) classes: Option<Vec<LaunchOptionClassIndex>>,
     /// The machine that it is on; `None` where all of it waits.
     pub(super) home: Option<DraftMachineIndex>,
 }
@@ -37,7 +37,7 @@ impl Movable {
 #[derive(Clone, Copy, Debug, Default)]
 struct Ties {
     /// Pods on its machine have required affinity to it, or it to them.
-    company: bool,
+    affinity: bool,
     /// It is counted by a wider topology than machines.
     wide: bool,
     /// It is counted by machine, for spread.
@@ -80,10 +80,10 @@ impl Movables {
             let mut together: Vec<(LotIndex, usize)> = Vec::new();
             for (lot, count) in &machine.load.counts {
                 let of = ties[*lot];
-                if of.counted && (of.company || !of.even) {
+                if of.counted && (of.affinity || !of.even) {
                     continue;
                 }
-                if of.company {
+                if of.affinity {
                     together.push((*lot, *count));
                     continue;
                 }
@@ -100,10 +100,10 @@ impl Movables {
         }
         let left = draft.left.iter().zip(unplaceable);
         let left = left.map(|(left, waits)| if *waits { 0 } else { *left });
-        let (waiting, _) = units::waiting(problem, left.collect(), Deal::Apart);
+        let (waiting, _) = units::waiting(problem, left.collect(), DealMode::Apart);
         for unit in waiting {
             for _ in 0..unit.times {
-                match company(problem, &unit.parts, &all, attempt) {
+                match find_joined(problem, &unit.parts, &all, attempt) {
                     Some(with) => join(problem, &mut all[with], &unit.parts),
                     None => {
                         let mut one = movable(problem, unit.parts.clone(), None);
@@ -144,7 +144,7 @@ impl Movables {
 }
 
 /// The movable that unplaced pods with required affinity join: of those that satisfy it, another one in each attempt.
-fn company(
+fn find_joined(
     problem: &Problem,
     waiting: &[(LotIndex, usize)],
     all: &IndexVec<MovableIndex, Movable>,
@@ -188,7 +188,7 @@ fn on_every_machine(draft: &Draft<'_>, lot: LotIndex) -> usize {
 }
 
 /// The classes whose machines are of all domains that pods ask for.
-fn classes(problem: &Problem, movable: &Movable) -> Vec<ModelClassIndex> {
+fn classes(problem: &Problem, movable: &Movable) -> Vec<LaunchOptionClassIndex> {
     let classes = problem.classes.indexed().filter(|(_, class)| {
         movable.parts.iter().all(|(lot, _)| {
             let asks = &problem.lots[*lot].asks;
@@ -207,7 +207,7 @@ fn movable(
     parts: Vec<(LotIndex, usize)>,
     home: Option<DraftMachineIndex>,
 ) -> Movable {
-    let mut may = ModelSet::all(problem.models.len());
+    let mut may = LaunchOptionSet::all(problem.options.len());
     for (lot, _) in &parts {
         may.keep(&problem.lots[*lot].may);
     }
@@ -247,7 +247,7 @@ fn ties(problem: &Problem, lot: LotIndex) -> Ties {
             }
         };
         for counter in &of.asks.wanted {
-            see(*counter, &|ties| ties.company = true);
+            see(*counter, &|ties| ties.affinity = true);
         }
         for even in &of.asks.spread {
             see(even.counter, &|ties| ties.counted = true);
@@ -340,8 +340,8 @@ impl<'p> Draft<'p> {
                 let machine = &mut draft.machines[*place];
                 machine.load.add(self.problem, *lot, *count);
                 if movable.classes.is_some() {
-                    let bound = machine.bound.map(|(model, _)| model);
-                    machine.class = bound.map(|model| self.problem.models[model].class);
+                    let bound = machine.bound.map(|(option, _)| option);
+                    machine.class = bound.map(|option| self.problem.options[option].class);
                 }
                 draft.steps.push(Placement {
                     lot: *lot,

@@ -8,49 +8,49 @@
 use smallvec::SmallVec;
 
 use super::amounts::ResourceAmounts;
+use super::anneal_machines::{self, Wanted};
 use super::cheapen::Dice;
 use super::domains::{DomainRules, SharedRule};
 use super::movables::{Movable, Movables};
-use super::rebuild;
-use super::resize::{self, Wanted};
+use super::ruin_and_recreate;
 use super::state::{Draft, Load};
 use super::{Problem, Rank};
 use crate::index::{
-    DraftMachineIndex, IndexVec, LotIndex, ModelClassIndex, ModelIndex, MovableIndex,
+    DraftMachineIndex, IndexVec, LaunchOptionClassIndex, LaunchOptionIndex, LotIndex, MovableIndex,
 };
 
 /// Plans of more pods are left to searches that look at fewer of them at a time.
-const PODS: u64 = 512;
+const MAX_PODS: u64 = 512;
 /// How many times the search begins again, and how often two machines share their pods again each time: five million ways are looked at
 /// in each start that finds no place.
 const STARTS: usize = 16;
 const SHARINGS: usize = 5_000;
 /// The search ends after more than this many attempts that find no machines with enough.
-const VAIN: usize = 4;
+const MAX_VAIN_ATTEMPTS: usize = 4;
 /// How many movables of two machines are shared again at once: each of the 1,024 ways is looked at.
-const SHARED: usize = 10;
+const SHARED_MOVABLES: usize = 10;
 /// By how many parts of a machine another way of sharing may be worse. Of 80 hard questions 57 were answered with 100, 39 with none and
 /// 35 with 400.
-const HARM: usize = 100;
+const MAX_HARM: usize = 100;
 /// Parts of a machine in which it is counted what is too much.
-const PARTS: i64 = 10_000;
+const MACHINE_PARTS: i64 = 10_000;
 /// Parts of a machine that a pod counts which breaks a rule about its topology domain.
-const BROKEN: i64 = 200;
+const BROKEN_RULE_PARTS: i64 = 200;
 
 /// A plan better than `best` in which every unplaced pod of `start` has a place, if one is found.
 pub(super) fn search<'p>(start: &Draft<'p>, best: Rank) -> Option<Draft<'p>> {
-    if start.problem.pods() > PODS {
+    if start.problem.pods() > MAX_PODS {
         return None;
     }
     let mut plan = start.clone();
     plan.drop_empty();
-    let unplaceable = rebuild::unplaceable(plan.problem);
+    let unplaceable = ruin_and_recreate::unplaceable(plan.problem);
     let (mut vain, mut seen) = (0, false);
     for attempt in 0..STARTS {
         let mut dice = Dice::new(7 + attempt as u64);
         let Some(dealt) = deal(&plan, (attempt, &unplaceable), &mut dice) else {
             vain += 1;
-            if vain > VAIN && !seen {
+            if vain > MAX_VAIN_ATTEMPTS && !seen {
                 break;
             }
             continue;
@@ -85,7 +85,7 @@ fn deal<'p>(
     if attempt > 0 {
         for at in dealt.machines.indexes() {
             if dealt.machines[at].class.is_none() {
-                let class = ModelClassIndex(dice.below(plan.problem.classes.len()));
+                let class = LaunchOptionClassIndex(dice.below(plan.problem.classes.len()));
                 dealt.move_to_class(at, class);
             }
         }
@@ -94,15 +94,15 @@ fn deal<'p>(
         0 => Wanted::Enough,
         _ => Wanted::Fewest,
     };
-    if !resize::enlarge(&mut dealt, (wanted, unplaceable), dice) {
+    if !anneal_machines::enlarge(&mut dealt, (wanted, unplaceable), dice) {
         return None;
     }
     let waiting: usize = dealt.left.iter().sum();
-    let models = plan.problem.models.len();
-    for _ in 0..waiting.min(resize::MORE) {
-        let begin = dice.below(models);
-        let mut around = (0..models).map(|at| ModelIndex((begin + at) % models));
-        if !around.any(|model| dealt.open(model).is_some()) {
+    let options = plan.problem.options.len();
+    for _ in 0..waiting.min(anneal_machines::MAX_MORE_MACHINES) {
+        let begin = dice.below(options);
+        let mut around = (0..options).map(|at| LaunchOptionIndex((begin + at) % options));
+        if !around.any(|option| dealt.open(option).is_some()) {
             break;
         }
     }
@@ -123,8 +123,8 @@ struct Overload<'m, 'p> {
 }
 
 struct SharingMachine {
-    model: ModelIndex,
-    class: ModelClassIndex,
+    option: LaunchOptionIndex,
+    class: LaunchOptionClassIndex,
     size: ResourceAmounts,
     /// What stays there whatever happens.
     stays: Load,
@@ -143,13 +143,13 @@ impl SharingMachine {
 
 /// Some movables of two machines, and which of them may be where. A bit stands for each of them.
 struct Sharing {
-    of: SmallVec<[MovableIndex; SHARED]>,
+    of: SmallVec<[MovableIndex; SHARED_MOVABLES]>,
     /// Those on the second machine now.
     on_second: u32,
     not_first: u32,
     not_second: u32,
     /// By movable: with whom it may not be.
-    apart: SmallVec<[u32; SHARED]>,
+    apart: SmallVec<[u32; SHARED_MOVABLES]>,
 }
 
 impl Sharing {
@@ -181,11 +181,11 @@ impl<'m, 'p> Overload<'m, 'p> {
         let rules = DomainRules::of(start, movables, &remainders);
         let mut machines = Vec::with_capacity(remainders.len());
         for (machine, stays) in start.machines.iter().zip(remainders) {
-            let (model, _) = machine.bound?;
+            let (option, _) = machine.bound?;
             machines.push(SharingMachine {
-                model,
-                class: problem.models[model].class,
-                size: problem.models[model].free.iter().copied().collect(),
+                option,
+                class: problem.options[option].class,
+                size: problem.options[option].free.iter().copied().collect(),
                 sum: stays.sum.clone(),
                 stays,
                 on: Vec::new(),
@@ -204,7 +204,7 @@ impl<'m, 'p> Overload<'m, 'p> {
             return None;
         }
         let places = movables.all.iter().map(|movable| {
-            let may = |at: &DraftMachineIndex| movable.may.has(search.machines[*at].model);
+            let may = |at: &DraftMachineIndex| movable.may.has(search.machines[*at].option);
             movable.start().filter(may)
         });
         let places: IndexVec<MovableIndex, Option<DraftMachineIndex>> = places.collect();
@@ -224,7 +224,7 @@ impl<'m, 'p> Overload<'m, 'p> {
         }
         let over = search.machines.iter();
         let over = over.map(|machine| excess(machine, &machine.sum));
-        search.excess = over.sum::<i64>() + search.rules.all_broken() * BROKEN;
+        search.excess = over.sum::<i64>() + search.rules.all_broken() * BROKEN_RULE_PARTS;
         Some(search)
     }
 
@@ -287,7 +287,7 @@ impl<'m, 'p> Overload<'m, 'p> {
         let broken = |moves: u32| {
             let rules = shared.iter();
             let broken = |rule: &SharedRule| self.rules.broken(rule, sharing.on_second, moves);
-            rules.map(broken).sum::<i64>() * BROKEN
+            rules.map(broken).sum::<i64>() * BROKEN_RULE_PARTS
         };
         let before = excess_of(&sums) + broken(0);
         let (mut best, mut chosen, mut equals) = (i64::MAX, sharing.on_second, 0);
@@ -317,7 +317,7 @@ impl<'m, 'p> Overload<'m, 'p> {
                 (best, chosen) = (after, on_second);
             }
         }
-        let harm = i64::try_from(dice.below(HARM + 1)).unwrap_or(0);
+        let harm = i64::try_from(dice.below(MAX_HARM + 1)).unwrap_or(0);
         self.dice = dice;
         if best > before.saturating_add(harm) {
             return;
@@ -332,12 +332,12 @@ impl<'m, 'p> Overload<'m, 'p> {
         }
     }
 
-    /// Up to [`SHARED`] movables of two machines, whichever they are.
+    /// Up to [`SHARED_MOVABLES`] movables of two machines, whichever they are.
     fn sharing(&mut self, first: DraftMachineIndex, second: DraftMachineIndex) -> Sharing {
-        let mut of: SmallVec<[MovableIndex; 2 * SHARED]> = SmallVec::new();
+        let mut of: SmallVec<[MovableIndex; 2 * SHARED_MOVABLES]> = SmallVec::new();
         of.extend_from_slice(&self.machines[first].on);
         of.extend_from_slice(&self.machines[second].on);
-        let count = of.len().min(SHARED);
+        let count = of.len().min(SHARED_MOVABLES);
         for at in 0..count {
             let other = at + self.dice.below(of.len() - at);
             of.swap(at, other);
@@ -377,7 +377,7 @@ impl<'m, 'p> Overload<'m, 'p> {
         let all = &self.movables.all;
         let (machine, movable) = (&self.machines[at], &all[of]);
         let classes = movable.classes.as_ref();
-        if !movable.may.has(machine.model)
+        if !movable.may.has(machine.option)
             || classes.is_some_and(|classes| !classes.contains(&machine.class))
         {
             return false;
@@ -430,7 +430,7 @@ fn excess(machine: &SharingMachine, sum: &ResourceAmounts) -> i64 {
             return 0;
         }
         // However little it is, it is too much; a sum over all machines is a number still.
-        let over = sum.saturating_sub(*size).saturating_mul(PARTS);
+        let over = sum.saturating_sub(*size).saturating_mul(MACHINE_PARTS);
         (over / (*size).max(1)).min(i64::MAX / 4096) + 1
     });
     over.sum()

@@ -5,20 +5,20 @@
 
 use std::cmp::Reverse;
 
-use super::fill::{self, Way};
+use super::fill::{self, PackingMode};
 use super::state::{Draft, Spot};
 use super::units::Unit;
-use super::{ModelSet, Problem};
+use super::{LaunchOptionSet, Problem};
 use crate::index::LotIndex;
 
 /// Places a unit as often as it is there, and of those that find no place as many pods as do. Returns how many units are not whole.
-pub(super) fn place(draft: &mut Draft<'_>, unit: &Unit, way: Way<'_>) -> usize {
-    let rest = fill::place(draft, unit, way);
+pub(super) fn place(draft: &mut Draft<'_>, unit: &Unit, mode: PackingMode<'_>) -> usize {
+    let rest = fill::place(draft, unit, mode);
     if !matches!(unit.parts[..], [(_, 1)]) {
-        let all = ModelSet::all(draft.problem.models.len());
+        let all = LaunchOptionSet::all(draft.problem.options.len());
         for _ in 0..rest {
-            let some = place_part(draft, unit, way);
-            if !some && !place_part(draft, unit, Way { menu: &all, ..way }) {
+            let some = place_part(draft, unit, mode);
+            if !some && !place_part(draft, unit, PackingMode { menu: &all, ..mode }) {
                 break;
             }
         }
@@ -27,32 +27,32 @@ pub(super) fn place(draft: &mut Draft<'_>, unit: &Unit, way: Way<'_>) -> usize {
 }
 
 /// Puts as many pods of a unit as one place takes on the place that takes most of them. Returns whether any has one.
-fn place_part(draft: &mut Draft<'_>, unit: &Unit, way: Way<'_>) -> bool {
+fn place_part(draft: &mut Draft<'_>, unit: &Unit, mode: PackingMode<'_>) -> bool {
     let problem = draft.problem;
     let mut best: Option<(u128, Spot)> = None;
-    for spot in spots(draft, unit, way) {
+    for spot in spots(draft, unit, mode) {
         if !problem.look(unit.parts.len()) {
             break;
         }
         let mark = draft.mark();
-        let gain = put_some(draft, unit, spot, way.menu);
+        let gain = put_some(draft, unit, spot, mode.menu);
         draft.rollback(mark);
         if gain > best.as_ref().map_or(0, |(most, _)| *most) {
             best = Some((gain, spot));
         }
     }
-    best.is_some_and(|(_, spot)| put_some(draft, unit, spot, way.menu) > 0)
+    best.is_some_and(|(_, spot)| put_some(draft, unit, spot, mode.menu) > 0)
 }
 
 /// Where one of a unit's pods could go, without the others.
-fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
+fn spots(draft: &Draft<'_>, unit: &Unit, mode: PackingMode<'_>) -> Vec<Spot> {
     let mut all: Vec<Spot> = Vec::new();
     for (lot, _) in &unit.parts {
         let single = Unit {
             parts: vec![(*lot, 1)],
             times: 1,
         };
-        for spot in fill::spots(draft, &single, way) {
+        for spot in fill::spots(draft, &single, mode) {
             if !all.contains(&spot) {
                 all.push(spot);
             }
@@ -63,7 +63,7 @@ fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
 
 /// Puts as many pods of a unit on a spot as it takes: first those that may not be left out, then those of the highest priority, then the
 /// smallest. Returns what they count.
-fn put_some(draft: &mut Draft<'_>, unit: &Unit, mut spot: Spot, menu: &ModelSet) -> u128 {
+fn put_some(draft: &mut Draft<'_>, unit: &Unit, mut spot: Spot, menu: &LaunchOptionSet) -> u128 {
     let problem = draft.problem;
     let mut waiting = wishes(problem, &unit.parts);
     let mut gain = 0u128;
@@ -118,7 +118,7 @@ fn put_most(
     draft: &mut Draft<'_>,
     (lot, count): (LotIndex, usize),
     spot: &mut Spot,
-    menu: &ModelSet,
+    menu: &LaunchOptionSet,
 ) -> usize {
     // What takes some takes fewer of them too.
     let (mut done, mut most) = (0, count.min(draft.may(lot, *spot)));

@@ -1,20 +1,20 @@
 //! What pods are worth at rates under which no machine that could be made holds more than its price: so a
 //! search knows what pods that are not placed yet will cost at least.
 
-use super::{CPU, MEMORY, Model, Problem};
+use super::{CPU, LaunchOption, MEMORY, Problem};
 use crate::index::{AmountIndex, IndexVec};
 
 /// Parts of one unit of price: fine enough for a byte of memory.
 pub(super) const PRICE_UNIT: i128 = 1 << 60;
 /// Rounds of the search for the best rates of CPU and memory together: each leaves two thirds.
-const ROUNDS: usize = 200;
+const RATE_ROUNDS: usize = 200;
 
 /// A price of resources.
 #[derive(Debug)]
 struct Rate {
     /// By resource, in parts of [`PRICE_UNIT`].
     of: IndexVec<AmountIndex, i128>,
-    /// The most that any model is worth at these rates.
+    /// The most that any option is worth at these rates.
     most: i128,
 }
 
@@ -163,16 +163,16 @@ fn find_rates(problem: &Problem) -> Vec<Rate> {
         of
     };
     if asked[CPU] > 0 && asked[MEMORY] > 0 {
-        rates.push(together(&problem.models, &asked));
+        rates.push(together(&problem.options, &asked));
     }
     for resource in asked.indexes().filter(|resource| asked[*resource] > 0) {
-        rates.push(single(resource, highest(&problem.models, resource, |_| 0)));
+        rates.push(single(resource, highest(&problem.options, resource, |_| 0)));
     }
     let whole = rates.into_iter().map(|of| {
         let mut rate = Rate { of, most: 0 };
-        let models = problem.models.iter();
-        rate.most = models
-            .map(|model| rate.worth(&model.free))
+        let options = problem.options.iter();
+        rate.most = options
+            .map(|option| rate.worth(&option.free))
             .max()
             .unwrap_or(0);
         rate
@@ -180,31 +180,38 @@ fn find_rates(problem: &Problem) -> Vec<Rate> {
     whole.collect()
 }
 
-/// The highest rate of a resource under which no model is worth more than its price, where `paid` is what
+/// The highest rate of a resource under which no option is worth more than its price, where `paid` is what
 /// the rest of it is worth.
-fn highest(models: &[Model], resource: AmountIndex, paid: impl Fn(&Model) -> i128) -> i128 {
-    let rates = models.iter().filter(|model| model.free[resource] > 0);
-    let rates = rates.map(|model| {
-        let left = i128::from(model.price).saturating_mul(PRICE_UNIT) - paid(model);
-        left.max(0) / i128::from(model.free[resource])
+fn highest(
+    options: &[LaunchOption],
+    resource: AmountIndex,
+    paid: impl Fn(&LaunchOption) -> i128,
+) -> i128 {
+    let rates = options.iter().filter(|option| option.free[resource] > 0);
+    let rates = rates.map(|option| {
+        let left = i128::from(option.price).saturating_mul(PRICE_UNIT) - paid(option);
+        left.max(0) / i128::from(option.free[resource])
     });
     rates.min().unwrap_or(0)
 }
 
 /// The rates of CPU and memory at which all pods together are worth most. What they are worth is concave
 /// in the rate of CPU, that of memory being the highest beside it.
-fn together(models: &[Model], asked: &IndexVec<AmountIndex, i128>) -> IndexVec<AmountIndex, i128> {
+fn together(
+    options: &[LaunchOption],
+    asked: &IndexVec<AmountIndex, i128>,
+) -> IndexVec<AmountIndex, i128> {
     let memory = |cpu: i128| {
-        highest(models, MEMORY, |model| {
-            cpu.saturating_mul(i128::from(model.free[CPU].max(0)))
+        highest(options, MEMORY, |option| {
+            cpu.saturating_mul(i128::from(option.free[CPU].max(0)))
         })
     };
     let worth = |cpu: i128| {
         let of_cpu = cpu.saturating_mul(asked[CPU]);
         of_cpu.saturating_add(memory(cpu).saturating_mul(asked[MEMORY]))
     };
-    let (mut low, mut high) = (0, highest(models, CPU, |_| 0));
-    for _ in 0..ROUNDS {
+    let (mut low, mut high) = (0, highest(options, CPU, |_| 0));
+    for _ in 0..RATE_ROUNDS {
         let third = (high - low) / 3;
         if third == 0 {
             break;
@@ -223,7 +230,10 @@ fn together(models: &[Model], asked: &IndexVec<AmountIndex, i128>) -> IndexVec<A
 
 /// What all prices are multiples of.
 fn grain(problem: &Problem) -> i128 {
-    let prices = problem.models.iter().map(|model| i128::from(model.price));
+    let prices = problem
+        .options
+        .iter()
+        .map(|option| i128::from(option.price));
     prices.fold(0, find_divisor).max(1)
 }
 

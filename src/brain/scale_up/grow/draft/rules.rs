@@ -1,12 +1,12 @@
-//! What pods that are placed ask of the place of the next one: `Company::most`, on numbers.
+//! What pods that are placed ask of the place of the next one: `InterPodConstraints::most`, on numbers.
 
 use std::collections::BTreeSet;
 
 use super::To;
 use super::state::{Draft, Spot};
-use crate::index::{DraftMachineIndex, KeyId, LotIndex, ModelClassIndex, TallyIndex};
-use crate::simulation::company::Even;
-use crate::simulation::company::topology::{DomainId, FRESH, NOWHERE};
+use crate::index::{DraftMachineIndex, KeyId, LaunchOptionClassIndex, LotIndex, TallyIndex};
+use crate::simulation::inter_pod::Even;
+use crate::simulation::inter_pod::topology::{DomainId, FRESH, NOWHERE};
 
 impl Draft<'_> {
     /// The domain of a spot.
@@ -19,7 +19,7 @@ impl Draft<'_> {
         }
     }
 
-    fn class_of(&self, spot: Spot) -> Option<ModelClassIndex> {
+    fn class_of(&self, spot: Spot) -> Option<LaunchOptionClassIndex> {
         match spot.to {
             Some(To::Machine(at)) => self.machines[at].class.or(spot.class),
             _ => spot.class,
@@ -116,7 +116,7 @@ impl Draft<'_> {
         domain < FRESH && places.is_some_and(|places| *places > 0)
     }
 
-    /// How many pods a spread constraint lets onto a spot: what `Company::spread_room` returns.
+    /// How many pods a spread constraint lets onto a spot: what `InterPodConstraints::spread_room` returns.
     fn even_room(&self, even: &Even, spot: Spot) -> usize {
         let counter = even.counter;
         let domain = self.domain(spot, self.problem.counters[counter].key);

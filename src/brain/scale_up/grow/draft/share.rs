@@ -12,14 +12,14 @@ use super::{Rank, To};
 use crate::index::{DraftMachineIndex, LotIndex};
 
 /// Pods that are shared together, but for those of two machines.
-pub(super) const TOGETHER: usize = 15;
+pub(super) const PODS_TOGETHER: usize = 15;
 /// Steps of one search, each some ten nanoseconds: a load is looked at in one, or a few where pods are of many sorts.
-const STEPS: usize = 2_000;
+const STEPS_PER_SHARING: usize = 2_000;
 /// Steps of all searches for one plan: at most, and for each pod, some ten milliseconds.
 const ALL_STEPS: usize = 150_000;
 const ALL_STEPS_EACH: usize = 4_000;
 /// Steps that emptying machines and putting all back counts, beside one for each machine of the plan.
-const TRY: usize = 50;
+const STEPS_PER_TRY: usize = 50;
 /// Where another way to share pods for the same price is looked for, the value of each is lowered by less than this many thousandths: so
 /// loads are tried in another order.
 const LOWERED: usize = 100;
@@ -39,11 +39,11 @@ pub(super) fn improve(draft: &mut Draft<'_>, filler: &Filler<'_>, values: &Value
     let mut dice = Dice::new(5);
     while steps > 0 {
         let before = draft.rank();
-        let machines = loose(draft);
+        let machines = replanned(draft);
         if before.lost > 0 || before.price <= filler.floor() || machines.len() < 2 {
             return;
         }
-        steps = steps.saturating_sub(TRY + machines.len());
+        steps = steps.saturating_sub(STEPS_PER_TRY + machines.len());
         let mark = draft.mark();
         let victims = victims(draft, machines, &mut dice);
         for at in &victims {
@@ -55,7 +55,7 @@ pub(super) fn improve(draft: &mut Draft<'_>, filler: &Filler<'_>, values: &Value
                 WantedShare::Better => values.of_pod(lot),
                 WantedShare::AsGood => lower(values.of_pod(lot), &mut dice),
             };
-            let mut allowed = STEPS.min(steps);
+            let mut allowed = STEPS_PER_SHARING.min(steps);
             steps -= allowed;
             let with = (before, wanted);
             found = found || share(draft, (filler, &victims), &mut pay, with, &mut allowed);
@@ -81,7 +81,7 @@ pub(super) fn share_rest(
     let empty = |at: &DraftMachineIndex| draft.machines[*at].load.counts.is_empty();
     let spare: Vec<DraftMachineIndex> = used.iter().copied().filter(empty).collect();
     let mut pay = |lot: LotIndex| values.of_pod(lot);
-    let (wanted, mut steps) = ((before, WantedShare::Better), STEPS);
+    let (wanted, mut steps) = ((before, WantedShare::Better), STEPS_PER_SHARING);
     before.lost == 0 && share(draft, (filler, &spare), &mut pay, wanted, &mut steps)
 }
 
@@ -91,13 +91,13 @@ fn lower(value: i128, dice: &mut Dice) -> i128 {
 }
 
 /// Machines on which no pod's place depends on others.
-fn loose(draft: &Draft<'_>) -> Vec<DraftMachineIndex> {
+fn replanned(draft: &Draft<'_>) -> Vec<DraftMachineIndex> {
     let machines = draft.machines.indexed();
-    let loose = machines.filter(|(_, machine)| {
+    let replanned = machines.filter(|(_, machine)| {
         let counts = &machine.load.counts;
         !counts.is_empty() && counts.iter().all(|(lot, _)| !draft.problem.lots[*lot].tied)
     });
-    loose.map(|(at, _)| at).collect()
+    replanned.map(|(at, _)| at).collect()
 }
 
 /// Some of these machines, in order: two, and more as long as they have few pods.
@@ -111,7 +111,7 @@ fn victims(
         let at = machines.swap_remove(dice.below(machines.len()));
         let counts = draft.machines[at].load.counts.iter();
         pods += counts.map(|(_, count)| count).sum::<usize>();
-        if victims.len() >= 2 && pods > TOGETHER {
+        if victims.len() >= 2 && pods > PODS_TOGETHER {
             break;
         }
         victims.push(at);

@@ -4,13 +4,13 @@
 use smallvec::SmallVec;
 
 use super::amounts::ResourceAmounts;
-use super::bind::Books;
-use super::{BetterPlan, ModelSet, Placement, Problem, Rank, To};
+use super::bind::RemainingLimits;
+use super::{BetterPlan, LaunchOptionSet, Placement, Problem, Rank, To};
 use crate::index::{
-    DraftMachineIndex, FixedIndex, IndexVec, LotIndex, MadeIndex, ModelClassIndex, ModelIndex,
-    SiteIndex, TallyIndex, UndoIndex,
+    DraftMachineIndex, FixedIndex, IndexVec, LaunchOptionClassIndex, LaunchOptionIndex, LotIndex,
+    MadeIndex, SiteIndex, TallyIndex, UndoIndex,
 };
-use crate::simulation::company::topology::{DomainId, FRESH};
+use crate::simulation::inter_pod::topology::{DomainId, FRESH};
 
 /// Pods that share a place.
 #[derive(Clone, Debug, Default)]
@@ -24,12 +24,12 @@ pub(super) struct Load {
 #[derive(Clone, Debug)]
 pub(super) struct DraftMachine {
     pub(super) load: Load,
-    /// The models that can carry it.
-    pub(super) models: ModelSet,
+    /// The options that can carry it.
+    pub(super) options: LaunchOptionSet,
     /// The class that its pods asked for; until one does, it may be of any.
-    pub(super) class: Option<ModelClassIndex>,
-    /// The model it would be made of, and on which of its sites, if all were made now.
-    pub(super) bound: Option<(ModelIndex, SiteIndex)>,
+    pub(super) class: Option<LaunchOptionClassIndex>,
+    /// The option it would be made of, and on which of its sites, if all were made now.
+    pub(super) bound: Option<(LaunchOptionIndex, SiteIndex)>,
 }
 
 /// What takes back one change.
@@ -51,7 +51,7 @@ pub(super) struct Draft<'p> {
     pub(super) problem: &'p Problem,
     pub(super) machines: IndexVec<DraftMachineIndex, DraftMachine>,
     pub(super) fixed: IndexVec<FixedIndex, Load>,
-    pub(super) books: Books,
+    pub(super) limits: RemainingLimits,
     /// By lot: pods without a place.
     pub(super) left: IndexVec<LotIndex, usize>,
     /// By counter and domain.
@@ -66,7 +66,7 @@ pub(super) struct Draft<'p> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
     pub(super) to: Option<To>,
-    pub(super) class: Option<ModelClassIndex>,
+    pub(super) class: Option<LaunchOptionClassIndex>,
 }
 
 impl Load {
@@ -135,7 +135,7 @@ impl<'p> Draft<'p> {
             problem,
             machines: IndexVec::default(),
             fixed: problem.fixed.with_each(empty),
-            books: Books::of(problem),
+            limits: RemainingLimits::of(problem),
             left: problem.lots.iter().map(|lot| lot.count).collect(),
             pods: counters.clone().map(|tally| tally.pods.clone()).collect(),
             places: counters.clone().map(|tally| tally.places.clone()).collect(),
@@ -190,23 +190,23 @@ impl<'p> Draft<'p> {
     }
 
     pub(super) fn unbook(&mut self, at: DraftMachineIndex) {
-        if let Some((model, site)) = self.machines[at].bound {
-            self.books.give(self.problem, model, site);
+        if let Some((option, site)) = self.machines[at].bound {
+            self.limits.give(self.problem, option, site);
         }
     }
 
     fn rebook(&mut self, at: DraftMachineIndex) {
-        if let Some((model, site)) = self.machines[at].bound {
-            self.books.take(self.problem, model, site);
+        if let Some((option, site)) = self.machines[at].bound {
+            self.limits.take(self.problem, option, site);
         }
     }
 
     /// A machine with nothing on it.
     pub(super) fn make(&mut self) -> DraftMachineIndex {
-        let models = self.problem.models.len();
+        let options = self.problem.options.len();
         let made = self.machines.push(DraftMachine {
             load: Load::empty(self.problem),
-            models: ModelSet::all(models),
+            options: LaunchOptionSet::all(options),
             class: None,
             bound: None,
         });
@@ -215,13 +215,13 @@ impl<'p> Draft<'p> {
     }
 
     /// Puts pods of a lot on a place or, where there is none, on a new machine, which may then be of these
-    /// models. Returns where. `None` where something is against it, and all is as it was.
+    /// options. Returns where. `None` where something is against it, and all is as it was.
     pub(super) fn put(
         &mut self,
         lot: LotIndex,
         count: usize,
         spot: Spot,
-        menu: &ModelSet,
+        menu: &LaunchOptionSet,
     ) -> Option<To> {
         let mark = self.mark();
         if self.may(lot, spot) < count {
@@ -287,8 +287,8 @@ impl<'p> Draft<'p> {
         at: DraftMachineIndex,
         lot: LotIndex,
         count: usize,
-        class: Option<ModelClassIndex>,
-        menu: &ModelSet,
+        class: Option<LaunchOptionClassIndex>,
+        menu: &LaunchOptionSet,
     ) -> Option<To> {
         if self.apart(&self.machines[at].load, lot, count) {
             return None;
@@ -297,20 +297,20 @@ impl<'p> Draft<'p> {
         let problem = self.problem;
         let machine = &mut self.machines[at];
         machine.load.add(problem, lot, count);
-        machine.models.keep(&problem.lots[lot].may);
+        machine.options.keep(&problem.lots[lot].may);
         let settles = machine.class.is_none() && class.is_some();
         if settles && let Some(class) = class {
             machine.class = Some(class);
-            machine.models.keep(&problem.classes[class].models);
+            machine.options.keep(&problem.classes[class].options);
         }
-        let mut models = std::mem::take(&mut machine.models);
-        for model in models.clone().iter() {
-            if !machine.load.within(&problem.models[model].free) {
-                models.remove(model);
+        let mut options = std::mem::take(&mut machine.options);
+        for option in options.clone().iter() {
+            if !machine.load.within(&problem.options[option].free) {
+                options.remove(option);
             }
         }
-        let fits = models.meets(menu);
-        machine.models = models;
+        let fits = options.meets(menu);
+        machine.options = options;
         if !fits {
             return None;
         }
@@ -319,7 +319,7 @@ impl<'p> Draft<'p> {
         }
         self.count_on(at, lot, count);
         let bound = self.machines[at].bound;
-        let holds = bound.is_some_and(|(model, _)| self.machines[at].models.has(model));
+        let holds = bound.is_some_and(|(option, _)| self.machines[at].options.has(option));
         (holds || self.bind(at)).then_some(To::Machine(at))
     }
 
@@ -375,22 +375,25 @@ impl<'p> Draft<'p> {
         let fixed = self.fixed.iter().zip(&problem.fixed);
         let fixed = fixed.map(|(load, fixed)| pods(load) * fixed.tier.0);
         let made = self.machines.iter().filter_map(|machine| {
-            let (model, _) = machine.bound?;
-            (!machine.load.counts.is_empty()).then_some((machine, &problem.models[model]))
+            let (option, _) = machine.bound?;
+            (!machine.load.counts.is_empty()).then_some((machine, &problem.options[option]))
         });
         let lost = lost.fold(0, u128::saturating_add);
         Rank {
             lost,
             // As long as pods have no place, the search is for places.
             uneven: if lost > 0 { 0 } else { self.uneven() },
-            lighter: made
+            weight_loss: made
                 .clone()
-                .map(|(machine, model)| pods(&machine.load) * model.tier.0)
+                .map(|(machine, option)| pods(&machine.load) * option.tier.0)
                 .chain(fixed)
                 .sum(),
-            price: made.clone().map(|(_, model)| i128::from(model.price)).sum(),
+            price: made
+                .clone()
+                .map(|(_, option)| i128::from(option.price))
+                .sum(),
             machines: made.clone().count(),
-            scarce: made.map(|(_, model)| u64::from(model.scarce)).sum(),
+            unrequested: made.map(|(_, option)| u64::from(option.unrequested)).sum(),
         }
     }
 
@@ -401,25 +404,26 @@ impl<'p> Draft<'p> {
     }
 
     /// Takes pods off a machine on which nothing but resources and host ports depends.
-    pub(super) fn unload(&mut self, at: DraftMachineIndex, loose: impl Fn(LotIndex) -> bool) {
+    pub(super) fn unload(&mut self, at: DraftMachineIndex, replanned: impl Fn(LotIndex) -> bool) {
         self.save(at);
         let problem = self.problem;
         let machine = &mut self.machines[at];
         let counts = machine.load.counts.clone();
-        let (away, stay): (Vec<_>, Vec<_>) = counts.into_iter().partition(|(lot, _)| loose(*lot));
+        let (away, stay): (Vec<_>, Vec<_>) =
+            counts.into_iter().partition(|(lot, _)| replanned(*lot));
         machine.load.counts.clear();
         machine.load.sum.fill(0);
-        machine.models = match machine.class {
-            Some(class) => problem.classes[class].models.clone(),
-            None => ModelSet::all(problem.models.len()),
+        machine.options = match machine.class {
+            Some(class) => problem.classes[class].options.clone(),
+            None => LaunchOptionSet::all(problem.options.len()),
         };
         for (lot, count) in stay {
             machine.load.add(problem, lot, count);
-            machine.models.keep(&problem.lots[lot].may);
+            machine.options.keep(&problem.lots[lot].may);
         }
-        for model in machine.models.clone().iter() {
-            if !machine.load.within(&problem.models[model].free) {
-                machine.models.remove(model);
+        for option in machine.options.clone().iter() {
+            if !machine.load.within(&problem.options[option].free) {
+                machine.options.remove(option);
             }
         }
         for (lot, count) in away {
@@ -446,7 +450,7 @@ impl<'p> Draft<'p> {
         let machines = self.machines.indexed();
         let machines = machines.map(|(at, machine)| (To::Machine(at), &machine.load));
         let loads = fixed.chain(machines);
-        let loose = loads.flat_map(|(to, load)| {
+        let replanned = loads.flat_map(|(to, load)| {
             let counts = load.counts.iter().filter(|(lot, _)| !tied(*lot));
             counts.map(move |(lot, count)| Placement {
                 lot: *lot,
@@ -454,7 +458,7 @@ impl<'p> Draft<'p> {
                 count: *count,
             })
         });
-        of_tied.chain(loose).collect()
+        of_tied.chain(replanned).collect()
     }
 
     /// The plan as a [`BetterPlan`].
@@ -462,8 +466,9 @@ impl<'p> Draft<'p> {
         let mut index = self.machines.with_each(MadeIndex(usize::MAX));
         let mut made = IndexVec::default();
         for (at, machine) in self.machines.indexed() {
-            if let Some((model, site)) = machine.bound.filter(|_| !machine.load.counts.is_empty()) {
-                index[at] = made.push((model, self.problem.models[model].sites[site].offer));
+            if let Some((option, site)) = machine.bound.filter(|_| !machine.load.counts.is_empty())
+            {
+                index[at] = made.push((option, self.problem.options[option].sites[site].offer));
             }
         }
         let steps = self.steps_in_order().into_iter();

@@ -3,7 +3,7 @@
 use super::state::Load;
 use super::{Problem, partly};
 use crate::index::{IndexVec, LotIndex, TallyIndex};
-use crate::simulation::company::topology::FRESH;
+use crate::simulation::inter_pod::topology::FRESH;
 
 /// Pods that go to one place together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(super) struct Unit {
 
 /// How pods are dealt to several that they could be with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Deal {
+pub(super) enum DealMode {
     /// As many as a machine holds to the first, then to the next.
     Packed,
     /// To each in turn.
@@ -30,14 +30,14 @@ struct Bonds {
     /// By lot: a lot that it is placed with.
     with: IndexVec<LotIndex, LotIndex>,
     /// Followers with those of whom one must be there.
-    choosy: Vec<(LotIndex, Vec<LotIndex>)>,
+    followers: Vec<(LotIndex, Vec<LotIndex>)>,
 }
 
 impl Bonds {
     fn of(problem: &Problem) -> Bonds {
         let mut bonds = Bonds {
             with: problem.lots.indexes().collect(),
-            choosy: Vec::new(),
+            followers: Vec::new(),
         };
         for (lot, of) in problem.lots.indexed() {
             let local = |counter: &&TallyIndex| {
@@ -64,7 +64,7 @@ impl Bonds {
                     bonds.join(lot, target);
                 }
             } else if pods > 1 {
-                bonds.choosy.push((lot, targets));
+                bonds.followers.push((lot, targets));
             }
         }
         bonds
@@ -84,7 +84,7 @@ impl Bonds {
 }
 
 /// All pods, as they belong together; and whether that depends on how they are dealt.
-pub(super) fn of(problem: &Problem, deal: Deal) -> (Vec<Unit>, bool) {
+pub(super) fn of(problem: &Problem, deal: DealMode) -> (Vec<Unit>, bool) {
     waiting(
         problem,
         problem.lots.iter().map(|lot| lot.count).collect(),
@@ -123,12 +123,12 @@ pub(super) fn singles(problem: &Problem) -> (Vec<Unit>, IndexVec<LotIndex, usize
 pub(super) fn waiting(
     problem: &Problem,
     mut left: IndexVec<LotIndex, usize>,
-    deal: Deal,
+    deal: DealMode,
 ) -> (Vec<Unit>, bool) {
     let bonds = Bonds::of(problem);
     let mut units = Vec::new();
-    let choosy = !bonds.choosy.is_empty();
-    if deal != Deal::Apart {
+    let has_followers = !bonds.followers.is_empty();
+    if deal != DealMode::Apart {
         dealt(problem, &bonds, deal, &mut left, &mut units);
     }
     for root in problem.lots.indexes() {
@@ -150,7 +150,7 @@ pub(super) fn waiting(
             together(problem, &members, &left, &mut units);
         }
     }
-    (units, choosy)
+    (units, has_followers)
 }
 
 fn single(lot: LotIndex, times: usize) -> Unit {
@@ -209,7 +209,7 @@ fn together(
 fn dealt(
     problem: &Problem,
     bonds: &Bonds,
-    deal: Deal,
+    deal: DealMode,
     left: &mut IndexVec<LotIndex, usize>,
     units: &mut Vec<Unit>,
 ) {
@@ -222,7 +222,7 @@ fn dealt(
             .count()
             == 1
     };
-    for (follower, targets) in &bonds.choosy {
+    for (follower, targets) in &bonds.followers {
         let usable = |lot: &&LotIndex| alone(**lot) && problem.lots[**lot].asks.wanted.is_empty();
         for target in targets.iter().filter(usable) {
             for _ in 0..std::mem::take(&mut left[*target]) {
@@ -242,7 +242,7 @@ fn dealt(
                 hosts[index] = more;
                 left[*follower] -= 1;
                 misses = 0;
-                at += usize::from(deal == Deal::Even);
+                at += usize::from(deal == DealMode::Even);
             } else {
                 misses += 1;
                 at += 1;
@@ -258,11 +258,11 @@ fn dealt(
     }
 }
 
-/// Whether some model or place could hold a load, empty as it is.
+/// Whether some option or place could hold a load, empty as it is.
 fn held(problem: &Problem, load: &Load) -> bool {
-    let model = problem.models.indexed().any(|(index, model)| {
+    let option = problem.options.indexed().any(|(index, option)| {
         let mut lots = load.counts.iter();
-        load.within(&model.free) && lots.all(|(lot, _)| problem.lots[*lot].may.has(index))
+        load.within(&option.free) && lots.all(|(lot, _)| problem.lots[*lot].may.has(index))
     });
     let fixed = || {
         problem.fixed.iter().any(|fixed| {
@@ -278,5 +278,5 @@ fn held(problem: &Problem, load: &Load) -> bool {
                 .iter()
                 .all(|(other, _)| other == lot || !apart[*other])
     });
-    ports && (model || fixed())
+    ports && (option || fixed())
 }

@@ -2,22 +2,22 @@
 
 use super::rates::{PRICE_UNIT, Rates};
 use super::state::{Draft, Spot};
-use super::{ModelSet, Problem, To};
+use super::{LaunchOptionSet, Problem, To};
 use crate::index::{
-    AmountIndex, DraftMachineIndex, FillChoiceIndex, FillLotIndex, IndexVec, ListIndex, LotIndex,
-    ModelIndex, indexes_in,
+    AmountIndex, DraftMachineIndex, FillChoiceIndex, FillLotIndex, IndexVec, LaunchOptionIndex,
+    ListIndex, LotIndex, indexes_in,
 };
 
 /// Steps of the search for one filling, for each lot that there is.
-const STEPS: usize = 12_000;
+const FILLING_STEPS: usize = 12_000;
 /// Choices that are filled on trial for a whole machine, at most: those that cost least per worth that they could hold.
-const CHOICES: usize = 12;
+const MAX_CHOICES: usize = 12;
 /// Values are compared with worths in parts of this.
-const PART: i128 = 1 << 12;
-/// Weight of one round's lesson: 1 / `LESSON`.
-const LESSON: i128 = 4;
+const WORTH_PARTS: i128 = 1 << 12;
+/// Weight of one round's lesson: 1 / `LESSON_DIVISOR`.
+const LESSON_DIVISOR: i128 = 4;
 /// A filling that wastes no more than one part in this many is good enough.
-const GOOD: i128 = 256;
+const TOLERATED_WASTE_DIVISOR: i128 = 256;
 
 /// What whole machines are filled with.
 #[derive(Debug)]
@@ -25,8 +25,8 @@ pub(super) struct Filler<'p> {
     problem: &'p Problem,
     pub(super) rates: &'p Rates,
     pub(super) pods: IndexVec<LotIndex, PodWorth>,
-    /// Models that stand for the choices that may be worth their price, and all models of each choice.
-    pub(super) choices: IndexVec<FillChoiceIndex, (ModelIndex, ModelSet)>,
+    /// Options that stand for the choices that may be worth their price, and all options of each choice.
+    pub(super) choices: IndexVec<FillChoiceIndex, (LaunchOptionIndex, LaunchOptionSet)>,
 }
 
 /// A pod of a lot as the search for a filling sees it, worked out once for all searches.
@@ -48,7 +48,7 @@ struct FillSearch<'f, 'p> {
     values: &'f Values,
     /// Lots with how many pods there are.
     lots: &'f IndexVec<FillLotIndex, (LotIndex, usize)>,
-    /// What a lot or a later one counts at most for a [`PART`] of what it is worth.
+    /// What a lot or a later one counts at most for a [`WORTH_PARTS`] of what it is worth.
     dearest: IndexVec<FillLotIndex, i128>,
     /// How many pods of each lot are on the machine.
     counts: IndexVec<FillLotIndex, usize>,
@@ -84,7 +84,7 @@ impl Values {
         let mut paid: IndexVec<LotIndex, i128> = vec![0; lots].into();
         let mut pods = paid.clone();
         for machine in &draft.machines {
-            let Some((model, _)) = machine.bound else {
+            let Some((option, _)) = machine.bound else {
                 continue;
             };
             let counts = machine.load.counts.iter();
@@ -95,11 +95,13 @@ impl Values {
             let all = worths.clone().fold(0_i128, |sum, (_, count, worth)| {
                 sum.saturating_add(worth.saturating_mul(count))
             });
-            let price = i128::from(filler.problem.models[model].price).saturating_mul(PRICE_UNIT);
+            let price = i128::from(filler.problem.options[option].price).saturating_mul(PRICE_UNIT);
             // What the machine costs for a part of what is on it.
-            let rate = price / (all / PART).max(1);
+            let rate = price / (all / WORTH_PARTS).max(1);
             for (lot, count, worth) in worths {
-                let cost = (worth / PART).saturating_mul(rate).saturating_mul(count);
+                let cost = (worth / WORTH_PARTS)
+                    .saturating_mul(rate)
+                    .saturating_mul(count);
                 paid[lot] = paid[lot].saturating_add(cost);
                 pods[lot] += count;
             }
@@ -108,9 +110,9 @@ impl Values {
             let value = &mut self.of[lot];
             if draft.left[lot] > 0 {
                 // A pod that found no place is thought of before the others.
-                *value = value.saturating_add(*value / LESSON);
+                *value = value.saturating_add(*value / LESSON_DIVISOR);
             } else if pods[lot] > 0 {
-                *value = *value - *value / LESSON + paid[lot] / pods[lot] / LESSON;
+                *value = *value - *value / LESSON_DIVISOR + paid[lot] / pods[lot] / LESSON_DIVISOR;
             }
         }
     }
@@ -133,26 +135,29 @@ impl<'p> Filler<'p> {
                 alone: lot.apart[index] || lot.asks.unwanted.iter().any(|(_, itself)| *itself),
             }
         });
-        let mut choices: Vec<(ModelIndex, ModelSet)> = Vec::new();
-        for (index, model) in problem.models.indexed() {
-            let same =
-                |(of, _): &&mut (ModelIndex, ModelSet)| problem.models[*of].choice == model.choice;
-            if let Some((_, models)) = choices.iter_mut().find(same) {
-                models.insert(index);
+        let mut choices: Vec<(LaunchOptionIndex, LaunchOptionSet)> = Vec::new();
+        for (index, option) in problem.options.indexed() {
+            let same = |(of, _): &&mut (LaunchOptionIndex, LaunchOptionSet)| {
+                problem.options[*of].choice == option.choice
+            };
+            if let Some((_, options)) = choices.iter_mut().find(same) {
+                options.insert(index);
             } else {
-                let mut models = ModelSet::none(problem.models.len());
-                models.insert(index);
-                choices.push((index, models));
+                let mut options = LaunchOptionSet::none(problem.options.len());
+                options.insert(index);
+                choices.push((index, options));
             }
         }
         // Those first that cost least for what they could hold.
         choices.sort_by(|(a, _), (b, _)| {
-            let size = |model: ModelIndex| rates.worth_of(&problem.models[model].free).max(1) >> 40;
-            let price = |model: ModelIndex| i128::from(problem.models[model].price);
+            let size = |option: LaunchOptionIndex| {
+                rates.worth_of(&problem.options[option].free).max(1) >> 40
+            };
+            let price = |option: LaunchOptionIndex| i128::from(problem.options[option].price);
             let left = price(*a).saturating_mul(size(*b));
             left.cmp(&price(*b).saturating_mul(size(*a))).then(a.cmp(b))
         });
-        choices.truncate(CHOICES);
+        choices.truncate(MAX_CHOICES);
         Filler {
             problem,
             rates,
@@ -231,7 +236,7 @@ impl<'p> Filler<'p> {
         (open, known): (&IndexVec<FillChoiceIndex, bool>, &mut FillingsByChoice),
     ) -> Option<FillChoiceIndex> {
         let mut best: Option<FillChoiceIndex> = None;
-        for (index, (model, _)) in self.choices.indexed() {
+        for (index, (option, _)) in self.choices.indexed() {
             if !open[index] {
                 continue;
             }
@@ -244,11 +249,11 @@ impl<'p> Filler<'p> {
                     known[index] = None;
                     continue;
                 }
-                let free = &self.problem.models[*model].free;
-                known[index] = Some(self.filling((*model, free), lots, values));
+                let free = &self.problem.options[*option].free;
+                known[index] = Some(self.filling((*option, free), lots, values));
             }
             let price = |choice: FillChoiceIndex| {
-                i128::from(self.problem.models[self.choices[choice].0].price)
+                i128::from(self.problem.options[self.choices[choice].0].price)
             };
             let worth = |choice: FillChoiceIndex| {
                 let filling = known[choice].as_ref();
@@ -282,54 +287,56 @@ impl<'p> Filler<'p> {
         lots
     }
 
-    /// Fills what is free on machines that carry something, as the models that they would be made of.
+    /// Fills what is free on machines that carry something, as the options that they would be made of.
     pub(super) fn fill_rest(
         &self,
         draft: &mut Draft<'_>,
         machines: &[DraftMachineIndex],
         (values, turned): (&Values, usize),
     ) {
-        let all = ModelSet::all(self.problem.models.len());
+        let all = LaunchOptionSet::all(self.problem.options.len());
         for at in machines {
             let machine = &draft.machines[*at];
-            let Some((model, _)) = machine.bound else {
+            let Some((option, _)) = machine.bound else {
                 continue;
             };
             let lots = self.waiting(draft, values, turned);
             if machine.load.counts.is_empty() || !self.problem.look(1 + lots.len() / 8) {
                 continue;
             }
-            let whole = self.problem.models[model].free.iter();
+            let whole = self.problem.options[option].free.iter();
             let free = whole.zip(&machine.load.sum).map(|(free, sum)| free - sum);
             let free: IndexVec<AmountIndex, i64> = free.collect();
-            let (_, filling) = self.filling((model, &free), &lots, values);
+            let (_, filling) = self.filling((option, &free), &lots, values);
             put(draft, &filling, Some(To::Machine(*at)), &all);
         }
     }
 
-    /// What fills best what is free on a machine of a model.
+    /// What fills best what is free on a machine of an option.
     fn filling(
         &self,
-        (model, free): (ModelIndex, &IndexVec<AmountIndex, i64>),
+        (option, free): (LaunchOptionIndex, &IndexVec<AmountIndex, i64>),
         lots: &[(LotIndex, usize)],
         values: &Values,
     ) -> Filling {
         let usable = lots
             .iter()
-            .filter(|(lot, _)| self.problem.lots[*lot].may.has(model));
+            .filter(|(lot, _)| self.problem.lots[*lot].may.has(option));
         let usable: IndexVec<FillLotIndex, (LotIndex, usize)> = usable.copied().collect();
         let whole = self.rates.worth_of(free);
         let mut dearest: IndexVec<FillLotIndex, i128> = usable
             .iter()
-            .map(|(lot, _)| values.of[*lot].saturating_mul(PART) / self.pods[*lot].worth.max(1) + 1)
+            .map(|(lot, _)| {
+                values.of[*lot].saturating_mul(WORTH_PARTS) / self.pods[*lot].worth.max(1) + 1
+            })
             .collect();
         let mut later = i128::MIN;
         for of_lot in dearest.iter_mut().rev() {
             later = later.max(*of_lot);
             *of_lot = later;
         }
-        let top = dearest.first().copied().unwrap_or(PART);
-        let enough = ((whole - whole / GOOD) / PART).saturating_mul(top);
+        let top = dearest.first().copied().unwrap_or(WORTH_PARTS);
+        let enough = ((whole - whole / TOLERATED_WASTE_DIVISOR) / WORTH_PARTS).saturating_mul(top);
         let mut search = FillSearch {
             filler: self,
             values,
@@ -337,7 +344,7 @@ impl<'p> Filler<'p> {
             dearest,
             counts: usable.with_each(0),
             best: (0, IndexVec::default()),
-            steps: (STEPS / usable.len().max(1)).clamp(30, 400),
+            steps: (FILLING_STEPS / usable.len().max(1)).clamp(30, 400),
             enough,
         };
         search.go_on(FillLotIndex(0), &mut free.clone(), (0, whole));
@@ -371,7 +378,7 @@ impl FillSearch<'_, '_> {
             }
             if self.steps == 0
                 || self.best.0 >= self.enough
-                || worth.saturating_add((rest / PART).saturating_mul(self.dearest[at]))
+                || worth.saturating_add((rest / WORTH_PARTS).saturating_mul(self.dearest[at]))
                     <= self.best.0
             {
                 return;
@@ -422,12 +429,12 @@ impl PodWorth {
     }
 }
 
-/// Puts a filling on an empty machine, or a new one, that is of one of these models.
+/// Puts a filling on an empty machine, or a new one, that is of one of these options.
 pub(super) fn put(
     draft: &mut Draft<'_>,
     filling: &[(LotIndex, usize)],
     to: Option<To>,
-    menu: &ModelSet,
+    menu: &LaunchOptionSet,
 ) -> bool {
     let mark = draft.mark();
     let mut spot = Spot { to, class: None };

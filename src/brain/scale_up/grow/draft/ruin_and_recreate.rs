@@ -7,27 +7,27 @@
 use std::collections::BTreeSet;
 
 use super::cheapen::{self, Dice};
-use super::fill::{self, Way};
+use super::fill::{self, PackingMode};
 use super::state::{Draft, Spot, signed};
-use super::units::{self, Deal, Unit};
+use super::units::{self, DealMode, Unit};
 use super::whole::{Filler, Values};
-use super::{ModelSet, Placement, Problem, To, partly};
-use crate::index::{DraftMachineIndex, IndexVec, LotIndex, ModelIndex};
+use super::{LaunchOptionSet, Placement, Problem, To, partly};
+use crate::index::{DraftMachineIndex, IndexVec, LaunchOptionIndex, LotIndex};
 use crate::scale_up::limits::Allowance;
-use crate::simulation::company::topology::FRESH;
+use crate::simulation::inter_pod::topology::FRESH;
 
 /// Machines that are looked at for a pod: at most, and for each pod.
-const LOOKS: u64 = 600_000;
-const LOOKS_EACH: u64 = 10_000;
+const MAX_LOOKS: u64 = 600_000;
+const MAX_LOOKS_EACH: u64 = 10_000;
 /// How many times machines are taken apart.
-const ROUNDS: usize = 600;
+const RUIN_ROUNDS: usize = 600;
 /// How many times the looks and rounds above a small question gets, at most: the search as a whole costs no more than that of a
 /// question of [`EFFORT_PODS`] pods.
 const EFFORT: u64 = 10;
 const EFFORT_PODS: u64 = 600;
 /// Machines that are taken apart at a time: at least, and at most.
-const LEAST: usize = 2;
-const MOST: usize = 5;
+const MIN_EMPTIED: usize = 2;
+const MAX_EMPTIED: usize = 5;
 /// Rounds without a better plan after which the search begins again with the best.
 const PATIENCE: usize = 60;
 
@@ -44,10 +44,10 @@ pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft
         .map(|(lot, _)| lot.loss.saturating_mul(lot.count as u128))
         .fold(0, u128::saturating_add);
     let effort = (EFFORT_PODS / problem.pods().max(1)).clamp(1, EFFORT);
-    let each = LOOKS_EACH
+    let each = MAX_LOOKS_EACH
         .saturating_mul(EFFORT)
         .saturating_mul(problem.pods());
-    problem.allow(LOOKS * effort, each);
+    problem.allow(MAX_LOOKS * effort, each);
     let values = Values::plain(filler);
     let mut dice = Dice::new(3);
     let mut rank = problem.rank;
@@ -63,7 +63,7 @@ pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft
     }
     let mut least = waiting(&best);
     let (mut current, mut now, mut idle) = (best.clone(), least, 0);
-    let rounds = usize::try_from(effort).map_or(ROUNDS, |effort| ROUNDS * effort);
+    let rounds = usize::try_from(effort).map_or(RUIN_ROUNDS, |effort| RUIN_ROUNDS * effort);
     for round in 0..rounds {
         if !problem.look(1) || rank.lost <= floor {
             break;
@@ -108,7 +108,7 @@ pub(super) fn is_short(problem: &Problem) -> bool {
     let mut resources = problem.resources();
     let unplaceable = unplaceable(problem);
     resources.any(|resource| {
-        let largest = problem.models.iter().map(|model| model.free[resource]);
+        let largest = problem.options.iter().map(|option| option.free[resource]);
         let largest = i128::from(largest.max().unwrap_or(0).max(0));
         let fixed = problem.fixed.iter();
         let fixed = fixed.map(|fixed| i128::from(fixed.free[resource].max(0)));
@@ -126,12 +126,12 @@ pub(super) fn is_short(problem: &Problem) -> bool {
 /// By lot: whether its pods wait in any plan, as no place that stays is large enough for one, and no machine that limits
 /// allow.
 pub(super) fn unplaceable(problem: &Problem) -> IndexVec<LotIndex, bool> {
-    let allowed: IndexVec<ModelIndex, bool> = problem
-        .models
+    let allowed: IndexVec<LaunchOptionIndex, bool> = problem
+        .options
         .iter()
-        .map(|model| {
-            let of_pool = problem.pools.get(model.pool);
-            of_pool.is_some_and(|pool| pool.admits(model)) && problem.total.admits(model)
+        .map(|option| {
+            let of_pool = problem.pools.get(option.pool);
+            of_pool.is_some_and(|pool| pool.admits(option)) && problem.total.admits(option)
         })
         .collect();
     let lots = problem.lots.indexed().map(|(at, lot)| {
@@ -143,9 +143,9 @@ pub(super) fn unplaceable(problem: &Problem) -> IndexVec<LotIndex, bool> {
         };
         let stays = problem.fixed.iter();
         let mut stays = stays.filter(|fixed| fixed.may.get(at).copied().unwrap_or(false));
-        let made = problem.models.indexed();
-        let mut made = made.filter(|(model, _)| allowed[*model] && lot.may.has(*model));
-        !stays.any(|fixed| fits(&fixed.free)) && !made.any(|(_, model)| fits(&model.free))
+        let made = problem.options.indexed();
+        let mut made = made.filter(|(option, _)| allowed[*option] && lot.may.has(*option));
+        !stays.any(|fixed| fits(&fixed.free)) && !made.any(|(_, option)| fits(&option.free))
     });
     lots.collect()
 }
@@ -184,7 +184,7 @@ fn victims(
         let lot = lots[dice.below(lots.len())];
         let may = |at: &DraftMachineIndex| {
             let bound = draft.machines[*at].bound;
-            bound.is_some_and(|(model, _)| problem.lots[lot].may.has(model))
+            bound.is_some_and(|(option, _)| problem.lots[lot].may.has(option))
         };
         let open = draft.machines.indexes().filter(may);
         let open: Vec<DraftMachineIndex> = open.collect();
@@ -192,7 +192,7 @@ fn victims(
             victims.insert(open[dice.below(open.len())]);
         }
     }
-    let count = LEAST + dice.below(MOST - LEAST + 1);
+    let count = MIN_EMPTIED + dice.below(MAX_EMPTIED - MIN_EMPTIED + 1);
     for _ in 0..2 * count {
         if victims.len() < count {
             victims.insert(DraftMachineIndex(dice.below(machines)));
@@ -208,14 +208,14 @@ pub(super) fn lay(
     (round, dice): (usize, &mut Dice),
 ) {
     let problem = draft.problem;
-    let menu = ModelSet::all(problem.models.len());
-    let way = Way {
+    let menu = LaunchOptionSet::all(problem.options.len());
+    let mode = PackingMode {
         menu: &menu,
         cheapest: dice.below(2) == 0,
         spin: dice.below(problem.classes.len()),
         among: None,
     };
-    let deal = [Deal::Packed, Deal::Even, Deal::Apart][dice.below(3)];
+    let deal = [DealMode::Packed, DealMode::Even, DealMode::Apart][dice.below(3)];
     let whole = dice.below(3) > 0;
     let (units, _) = units::waiting(problem, draft.left.clone(), deal);
     let mut units: Vec<(i128, Unit)> = units
@@ -231,7 +231,7 @@ pub(super) fn lay(
         (follows, std::cmp::Reverse(*size), unit.parts.clone())
     });
     for (_, unit) in &units {
-        partly::place(draft, unit, way);
+        partly::place(draft, unit, mode);
     }
     // A pod that found no place with the others goes by itself.
     for (_, unit) in &units {
@@ -240,17 +240,17 @@ pub(super) fn lay(
                 parts: vec![(*lot, 1)],
                 times: draft.left[*lot],
             };
-            fill::place(draft, &single, way);
+            fill::place(draft, &single, mode);
         }
     }
     if whole {
         let used: Vec<DraftMachineIndex> = draft.machines.indexes().collect();
         filler.fill(draft, &used, (values, round));
     }
-    cheapen::lay(draft, way, dice.below(4));
+    cheapen::lay(draft, mode, dice.below(4));
 }
 
-/// Whether pods of a unit insist on the company of others.
+/// Whether pods of a unit have required affinity.
 fn follows(problem: &Problem, unit: &Unit) -> bool {
     let mut wanted = unit
         .parts
@@ -327,20 +327,20 @@ impl<'p> Draft<'p> {
         }
     }
 
-    /// Finds again which models can carry what is on a machine.
+    /// Finds again which options can carry what is on a machine.
     fn widen(&mut self, at: DraftMachineIndex) {
         let problem = self.problem;
         let machine = &mut self.machines[at];
-        machine.models = match machine.class {
-            Some(class) => problem.classes[class].models.clone(),
-            None => ModelSet::all(problem.models.len()),
+        machine.options = match machine.class {
+            Some(class) => problem.classes[class].options.clone(),
+            None => LaunchOptionSet::all(problem.options.len()),
         };
         for (lot, _) in &machine.load.counts {
-            machine.models.keep(&problem.lots[*lot].may);
+            machine.options.keep(&problem.lots[*lot].may);
         }
-        for model in machine.models.clone().iter() {
-            if !machine.load.within(&problem.models[model].free) {
-                machine.models.remove(model);
+        for option in machine.options.clone().iter() {
+            if !machine.load.within(&problem.options[option].free) {
+                machine.options.remove(option);
             }
         }
     }
@@ -408,7 +408,7 @@ impl<'p> Draft<'p> {
     /// The plan once more from nothing, in an order in which each pod may go where it is; `None` where none is found.
     pub(super) fn put_together(&self) -> Option<Draft<'p>> {
         let mut whole = Draft::new(self.problem);
-        let menu = ModelSet::all(self.problem.models.len());
+        let menu = LaunchOptionSet::all(self.problem.options.len());
         let mut made = self.machines.with_each(None);
         let mut waiting = self.steps_in_order();
         while !waiting.is_empty() {
@@ -440,7 +440,7 @@ impl<'p> Draft<'p> {
         step: Placement,
         (made, menu): (
             &mut IndexVec<DraftMachineIndex, Option<DraftMachineIndex>>,
-            &ModelSet,
+            &LaunchOptionSet,
         ),
     ) -> usize {
         let mark = self.mark();

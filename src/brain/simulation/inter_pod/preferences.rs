@@ -1,4 +1,4 @@
-//! What pods prefer of the company of others and do not insist on: preferred affinity and anti-affinity,
+//! Preferences about other pods, which no pod insists on: preferred affinity and anti-affinity,
 //! and topology spread with `ScheduleAnyway`.
 //!
 //! In the units of `fit/node_preferences`: a preference of weight 100 that is not met counts 100. Source: kube-scheduler's scoring of `InterPodAffinity` and
@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use super::counter::{SpreadScope, Who};
 use super::topology::{DomainId, NOWHERE};
-use super::{Company, NamespacedShape};
+use super::{InterPodConstraints, NamespacedShape};
 use crate::index::{ApartTermIndex, CounterId, IndexVec, KeyId, NearTermIndex, NodeIndex, ShapeId};
 use crate::simulation::world::{SimNode, SimNodes, SimShapes};
 use model::policy::ZONE_LABEL;
 use model::scheduling::{PodTerm, SpreadConstraint};
 
 /// What being spread evenly weighs: a pod more in the domain counts this by `maxSkew`.
-const EVEN: i64 = 100;
+const SPREAD_WEIGHT: i64 = 100;
 /// The penalty of a domain stops growing at this many pods.
-const MANY: i64 = 10_000;
+const MAX_COUNTED_PODS: i64 = 10_000;
 /// kube-scheduler spreads the pods of a controller that name no constraint with this skew over zones
 /// (`systemDefaultConstraints`). Over nodes it does so too, which nothing here depends on.
 const ZONE_SKEW: i32 = 5;
@@ -45,7 +45,7 @@ pub(crate) struct Evenness {
     pub(crate) itself: bool,
 }
 
-/// Whether pods of a shape prefer something of the company of others, the cluster's defaults apart.
+/// Whether pods of a shape have preferences about other pods, the cluster's defaults apart.
 pub(crate) fn has_preferences(
     pod: NamespacedShape<'_>,
     default_spread: &[SpreadConstraint],
@@ -61,8 +61,8 @@ fn weight(weight: i32) -> i64 {
     i64::from(weight).clamp(0, 100)
 }
 
-impl<'a> Company<'a> {
-    /// What a shape prefers of the company of others; `None` when nothing. With `defaults` also what
+impl<'a> InterPodConstraints<'a> {
+    /// The preferences of a shape about other pods; `None` where it has none. With `defaults` also what
     /// kube-scheduler prefers for it where it says nothing itself.
     pub(crate) fn preferences(
         &mut self,
@@ -74,10 +74,10 @@ impl<'a> Company<'a> {
         let pod = shapes[id];
         let mut preferences = Preferences::default();
         if has_preferences(pod, self.default_spread) {
-            let term = |company: &mut Self, term: &'a PodTerm| {
+            let term = |inter_pod: &mut Self, term: &'a PodTerm| {
                 let who = Who::Taken(pod.namespace, term);
                 let scope = SpreadScope::default();
-                company.counter(shapes, nodes, who, &term.topology_key, scope)
+                inter_pod.counter(shapes, nodes, who, &term.topology_key, scope)
             };
             for (heavy, wanted) in &pod.shape.preferred_pods {
                 preferences.near.push((weight(*heavy), term(self, wanted)));
@@ -145,11 +145,11 @@ impl<'a> Company<'a> {
         });
         let apart = preferences.apart.iter().map(|(weight, counter)| {
             let pods = self.mates(*counter, at).unwrap_or(0);
-            weight * pods.clamp(0, MANY)
+            weight * pods.clamp(0, MAX_COUNTED_PODS)
         });
         let even = preferences.even.iter().map(|(skew, counter)| {
-            let pods = self.mates(*counter, at).unwrap_or(MANY);
-            EVEN * pods.clamp(0, MANY) / skew
+            let pods = self.mates(*counter, at).unwrap_or(MAX_COUNTED_PODS);
+            SPREAD_WEIGHT * pods.clamp(0, MAX_COUNTED_PODS) / skew
         });
         near.chain(apart).chain(even).fold(0, i64::saturating_add)
     }

@@ -7,33 +7,33 @@
 use std::collections::BTreeSet;
 
 use super::cheapen::Dice;
-use super::rebuild;
+use super::ruin_and_recreate;
 use super::state::Draft;
 use super::whole::{Filler, Values};
 use crate::index::DraftMachineIndex;
 
 /// Machines that are looked at for a pod: at most, and for each pod.
-const LOOKS: u64 = 150_000;
-const LOOKS_EACH: u64 = 2_500;
+const MAX_LOOKS: u64 = 150_000;
+const MAX_LOOKS_EACH: u64 = 2_500;
 /// How many times machines are taken apart.
-const ROUNDS: usize = 400;
+const RUIN_ROUNDS: usize = 400;
 /// Machines that are taken apart at a time: at least, and at most.
-const LEAST: usize = 2;
-const MOST: usize = 5;
+const MIN_EMPTIED: usize = 2;
+const MAX_EMPTIED: usize = 5;
 /// Rounds without a better plan after which the search begins again with the best.
 const PATIENCE: usize = 40;
 
 /// A plan that is better than `start`, if one is found. No pod is without a place in either.
 pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft<'p>> {
     let problem = start.problem;
-    problem.allow(LOOKS, LOOKS_EACH.saturating_mul(problem.pods()));
+    problem.allow(MAX_LOOKS, MAX_LOOKS_EACH.saturating_mul(problem.pods()));
     let values = Values::plain(filler);
     let mut dice = Dice::new(4);
     let mut best = start.clone();
     best.drop_empty();
     let (mut rank, mut found) = (best.rank(), None);
     let (mut current, mut now, mut idle) = (best.clone(), rank, 0);
-    for round in 0..ROUNDS {
+    for round in 0..RUIN_ROUNDS {
         // A plan is copied in each round.
         let machines = current.machines.len();
         if machines == 0 || rank.price <= filler.floor() || !problem.look(machines) {
@@ -45,7 +45,7 @@ pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft
         }
         trial.follow();
         trial.drop_empty();
-        rebuild::lay(&mut trial, (filler, &values), (round, &mut dice));
+        ruin_and_recreate::lay(&mut trial, (filler, &values), (round, &mut dice));
         trial.drop_empty();
         let after = trial.rank();
         idle += 1;
@@ -71,7 +71,7 @@ pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft
 /// Some machines, by falling number.
 fn victims(draft: &Draft<'_>, dice: &mut Dice) -> Vec<DraftMachineIndex> {
     let machines = draft.machines.len();
-    let count = LEAST + dice.below(MOST - LEAST + 1);
+    let count = MIN_EMPTIED + dice.below(MAX_EMPTIED - MIN_EMPTIED + 1);
     let mut victims = BTreeSet::new();
     for _ in 0..2 * count {
         if victims.len() < count.min(machines) {

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use super::catalog::Catalog;
 use super::closed_domains;
 use super::draft::{self, BetterPlan, Problem, To};
-use super::first::Visit;
+use super::first_plan::Visit;
 use super::pending::{PendingGroup, PendingGroups};
 use super::planner::Planner;
 use super::question;
@@ -20,20 +20,20 @@ use super::withdrawal::{self, Withdrawal};
 use crate::constraints::shape::Resident;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{
-    ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LotIndex, ModelIndex, NodeIndex,
+    ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LaunchOptionIndex, LotIndex, NodeIndex,
     OfferIndex, PlannedIndex,
 };
-use crate::simulation::company::topology::DomainId;
-use crate::simulation::pack::{self, Seats};
+use crate::simulation::inter_pod::topology::DomainId;
+use crate::simulation::pack::{self, PlacedPods};
 use crate::simulation::planned::CreateReason;
 use crate::simulation::world::{NodeOrigin, Saved};
 use model::reasons::Refused;
 use model::report::PodVerdict;
 
-/// Where pods of a loose group went.
+/// Where pods of a replanned group went.
 #[derive(Debug)]
-struct Seat {
-    loose: LotIndex,
+struct PlacedLot {
+    replanned: LotIndex,
     node: NodeIndex,
     count: usize,
 }
@@ -51,13 +51,13 @@ pub(super) fn repack<'p, 'a>(
     visits: Vec<Visit>,
 ) {
     let visits = repack_once(planner, catalog, pending, visits, Domains::Open);
-    let company = &planner.world.company;
+    let inter_pod = &planner.world.inter_pod;
     let waits = |group: &PendingGroup<'_>| {
-        let rules = company.known_rules(group.shape);
-        group.left() > 0 && rules.is_some_and(|rules| company.waits_for_domains(rules))
+        let rules = inter_pod.known_rules(group.shape);
+        group.left() > 0 && rules.is_some_and(|rules| inter_pod.waits_for_domains(rules))
     };
     let visits = if pending.groups.iter().any(waits) {
-        planner.world.company.close_unreached();
+        planner.world.inter_pod.close_unreached();
         repack_once(planner, catalog, pending, visits, Domains::WithNodes)
     } else {
         visits
@@ -98,7 +98,7 @@ pub(super) fn repack_once<'p, 'a>(
     for machine in &withdrawal.machines {
         planner.cancel(catalog, *machine);
     }
-    question::prepare(planner, catalog, pending, &withdrawal.loose);
+    question::prepare(planner, catalog, pending, &withdrawal.replanned);
     let question = question::pose_question(planner.view(catalog, pending), &withdrawal);
     let replaced = question.is_some_and(|(mut problem, nodes)| {
         if let Domains::Without(key, domain) = domains
@@ -117,7 +117,7 @@ pub(super) fn repack_once<'p, 'a>(
             let Some(answer) = draft::solve(&problem) else {
                 break;
             };
-            let mut trial = RepackTrial {
+            let mut trial = SecondPlanTrial {
                 planner,
                 catalog,
                 pending,
@@ -181,7 +181,7 @@ fn remember(turn: &mut DecisionBuilder<'_>, digest: u64, domains: Domains) {
 }
 
 /// The second plan, tried in the world.
-struct RepackTrial<'r, 'p, 'a> {
+struct SecondPlanTrial<'r, 'p, 'a> {
     planner: &'r mut Planner<'p, 'a>,
     catalog: &'r Catalog<'p, 'a>,
     pending: &'r mut PendingGroups<'a>,
@@ -189,7 +189,7 @@ struct RepackTrial<'r, 'p, 'a> {
     problem: &'r Problem,
 }
 
-impl RepackTrial<'_, '_, '_> {
+impl SecondPlanTrial<'_, '_, '_> {
     fn view(&self) -> PlanView<'_, '_> {
         self.planner.view(self.catalog, self.pending)
     }
@@ -201,11 +201,11 @@ impl RepackTrial<'_, '_, '_> {
         let old = self.planner.take_off(machines);
         let first = self.planner.planned.machines.next_index();
         let mut undo = Vec::new();
-        let seats = self.lay(answer, nodes, &mut undo);
-        if let Some(seats) = seats.filter(|seats| self.is_better(first, seats)) {
+        let placed_lots = self.lay(answer, nodes, &mut undo);
+        if let Some(placed_lots) = placed_lots.filter(|lots| self.is_better(first, lots)) {
             self.planner.drop_empty(self.catalog, first);
-            self.tell(&seats);
-            self.hand_out(&seats);
+            self.tell(&placed_lots);
+            self.hand_out(&placed_lots);
             self.planner.renew_existing();
             return true;
         }
@@ -217,15 +217,15 @@ impl RepackTrial<'_, '_, '_> {
     }
 
     /// Opens the machines of an answer and puts the pods on them, as far as the world lets them. Returns how many
-    /// pods of which loose group are at which place; `None` where a machine could not be made.
+    /// pods of which replanned group are at which place; `None` where a machine could not be made.
     fn lay(
         &mut self,
         answer: &BetterPlan,
         nodes: &IndexVec<FixedIndex, NodeIndex>,
         undo: &mut Vec<(NodeIndex, Saved)>,
-    ) -> Option<Vec<Seat>> {
+    ) -> Option<Vec<PlacedLot>> {
         let mut opened = answer.made.with_each(None);
-        let mut seats = Vec::new();
+        let mut placed_lots = Vec::new();
         let mut waiting: Vec<(LotIndex, NodeIndex, usize)> = Vec::new();
         for step in &answer.steps {
             let node = match step.to {
@@ -242,18 +242,18 @@ impl RepackTrial<'_, '_, '_> {
                 self.planner.give_reason(node, min.reason);
                 continue;
             }
-            let count = self.put_some(step.lot, node, step.count, &mut seats, undo);
+            let count = self.put_some(step.lot, node, step.count, &mut placed_lots, undo);
             if count < step.count {
                 waiting.push((step.lot, node, step.count - count));
             }
         }
-        self.lay_rest(waiting, &mut seats, undo);
-        Some(seats)
+        self.lay_rest(waiting, &mut placed_lots, undo);
+        Some(placed_lots)
     }
 
-    /// Opens a machine of a model of the problem, on an offer. Returns its node.
-    fn open(&mut self, (model, offer): (ModelIndex, OfferIndex)) -> Option<NodeIndex> {
-        let (choice, reason) = (self.problem.models[model].choice, CreateReason::Pods);
+    /// Opens a machine of an option of the problem, on an offer. Returns its node.
+    fn open(&mut self, (option, offer): (LaunchOptionIndex, OfferIndex)) -> Option<NodeIndex> {
+        let (choice, reason) = (self.problem.options[option].choice, CreateReason::Pods);
         let opened = self.planner.open(self.catalog, choice, offer, reason);
         opened.ok()
     }
@@ -263,7 +263,7 @@ impl RepackTrial<'_, '_, '_> {
     fn lay_rest(
         &mut self,
         mut waiting: Vec<(LotIndex, NodeIndex, usize)>,
-        seats: &mut Vec<Seat>,
+        placed_lots: &mut Vec<PlacedLot>,
         undo: &mut Vec<(NodeIndex, Saved)>,
     ) {
         let planned = self.planner.planned.machines.iter();
@@ -271,31 +271,31 @@ impl RepackTrial<'_, '_, '_> {
         let mut before = usize::MAX;
         while before != waiting.len() && !waiting.is_empty() {
             before = waiting.len();
-            for (loose, place, count) in std::mem::take(&mut waiting) {
+            for (replanned, place, count) in std::mem::take(&mut waiting) {
                 let mut left = count;
                 for node in [place].into_iter().chain(planned.iter().copied()) {
-                    left -= self.put_some(loose, node, left, seats, undo);
+                    left -= self.put_some(replanned, node, left, placed_lots, undo);
                     if left == 0 {
                         break;
                     }
                 }
                 if left > 0 {
-                    waiting.push((loose, place, left));
+                    waiting.push((replanned, place, left));
                 }
             }
         }
     }
 
-    /// Puts up to `count` pods of a loose group on a place. Returns how many.
+    /// Puts up to `count` pods of a replanned group on a place. Returns how many.
     fn put_some(
         &mut self,
-        loose: LotIndex,
+        replanned: LotIndex,
         node: NodeIndex,
         count: usize,
-        seats: &mut Vec<Seat>,
+        placed_lots: &mut Vec<PlacedLot>,
         undo: &mut Vec<(NodeIndex, Saved)>,
     ) -> usize {
-        let group = &self.pending.groups[self.withdrawal.loose[loose].group];
+        let group = &self.pending.groups[self.withdrawal.replanned[replanned].group];
         let (shape, need) = (group.shape, group.need.as_deref());
         let world = &mut *self.planner.world;
         let mut placed = 0;
@@ -315,8 +315,8 @@ impl RepackTrial<'_, '_, '_> {
             placed += some;
         }
         if placed > 0 {
-            seats.push(Seat {
-                loose,
+            placed_lots.push(PlacedLot {
+                replanned,
                 node,
                 count: placed,
             });
@@ -325,11 +325,11 @@ impl RepackTrial<'_, '_, '_> {
     }
 
     /// Whether what was laid out is better than the first plan. Its machines are those from `first` on.
-    fn is_better(&self, first: PlannedIndex, seats: &[Seat]) -> bool {
-        let loose = &self.withdrawal.loose;
-        let left = loose.indexed().map(|(index, of)| {
-            let placed = seats.iter().filter(|seat| seat.loose == index);
-            of.pods.len() - placed.map(|seat| seat.count).sum::<usize>()
+    fn is_better(&self, first: PlannedIndex, placed_lots: &[PlacedLot]) -> bool {
+        let replanned = &self.withdrawal.replanned;
+        let left = replanned.indexed().map(|(index, of)| {
+            let placed = placed_lots.iter().filter(|lot| lot.replanned == index);
+            of.pods.len() - placed.map(|lot| lot.count).sum::<usize>()
         });
         let left: Vec<usize> = left.collect();
         let lots = &self.problem.lots;
@@ -338,27 +338,27 @@ impl RepackTrial<'_, '_, '_> {
         }
         let made = self.planner.planned.machines.tail(first).iter();
         let made = made.filter_map(|planned| {
-            let on = seats.iter().filter(|seat| seat.node == planned.node);
-            let pods: usize = on.map(|seat| seat.count).sum();
+            let on = placed_lots.iter().filter(|lot| lot.node == planned.node);
+            let pods: usize = on.map(|lot| lot.count).sum();
             (pods > 0 || planned.is_for_min()).then_some((planned, pods))
         });
         let made: Vec<_> = made.collect();
         let carries = |node: NodeIndex, group: GroupIndex| {
-            let mut on = seats.iter().filter(|seat| seat.node == node);
-            on.any(|seat| loose[seat.loose].group == group)
+            let mut on = placed_lots.iter().filter(|lot| lot.node == node);
+            on.any(|lot| replanned[lot.replanned].group == group)
         };
-        let rank = withdrawal::rank(self.view(), loose, (&made, &carries), &left);
+        let rank = withdrawal::rank(self.view(), replanned, (&made, &carries), &left);
         rank < self.problem.rank
     }
 
     /// Says which pods go where, and of those that lost their place why.
-    fn hand_out(&mut self, seats: &[Seat]) {
-        let loose = &self.withdrawal.loose;
-        let mut next = loose.with_each(0);
-        for seat in seats {
-            let of = &loose[seat.loose];
-            let pods = &of.pods[next[seat.loose]..next[seat.loose] + seat.count];
-            next[seat.loose] += seat.count;
+    fn hand_out(&mut self, placed_lots: &[PlacedLot]) {
+        let replanned = &self.withdrawal.replanned;
+        let mut next = replanned.with_each(0);
+        for lot in placed_lots {
+            let of = &replanned[lot.replanned];
+            let pods = &of.pods[next[lot.replanned]..next[lot.replanned] + lot.count];
+            next[lot.replanned] += lot.count;
             let group = &self.pending.groups[of.group];
             let Planner {
                 turn,
@@ -366,24 +366,24 @@ impl RepackTrial<'_, '_, '_> {
                 planned,
                 ..
             } = &mut *self.planner;
-            let site = world.nodes[seat.node].site.clone();
-            let verdict = match site {
+            let origin = world.nodes[lot.node].origin.clone();
+            let verdict = match origin {
                 NodeOrigin::Planned(_) => PodVerdict::Triggers {
-                    machine: world.nodes[seat.node].name.clone(),
+                    machine: world.nodes[lot.node].name.clone(),
                     others: group.why.clone(),
                 },
                 _ => {
-                    let guest = (group.shape, group.need.clone(), seat.count);
-                    world.nodes[seat.node].guests.push(guest);
-                    Seats::free(seat.node, seat.count).verdict(world)
+                    let new_pods = (group.shape, group.need.clone(), lot.count);
+                    world.nodes[lot.node].new_pods.push(new_pods);
+                    PlacedPods::free(lot.node, lot.count).verdict(world)
                 }
             };
             for pod in pods {
                 turn.say(group.pods[*pod], &verdict);
-                planned.assign(&site, of.group, pod.0..pod.0 + 1);
+                planned.assign(&origin, of.group, pod.0..pod.0 + 1);
             }
         }
-        for (of, placed) in loose.iter().zip(next) {
+        for (of, placed) in replanned.iter().zip(next) {
             if placed < of.placed {
                 let taken = |_: ChoiceIndex| false;
                 let why = self
@@ -391,8 +391,8 @@ impl RepackTrial<'_, '_, '_> {
                     .explain_refusals(of.group, taken, &Refused::ForOtherPods);
                 let verdict = PodVerdict::Held { why };
                 for pod in &of.pods[placed..of.placed] {
-                    let asker = self.pending.groups[of.group].pods[*pod];
-                    self.planner.turn.say(asker, &verdict);
+                    let to_place = self.pending.groups[of.group].pods[*pod];
+                    self.planner.turn.say(to_place, &verdict);
                 }
             }
             self.pending.replace_placed(of.group, of.placed, placed);
@@ -400,12 +400,12 @@ impl RepackTrial<'_, '_, '_> {
     }
 
     /// Why the other choices were not taken, for the verdicts on the pods.
-    fn tell(&mut self, seats: &[Seat]) {
-        for (index, of) in self.withdrawal.loose.indexed() {
+    fn tell(&mut self, placed_lots: &[PlacedLot]) {
+        for (index, of) in self.withdrawal.replanned.indexed() {
             let planner = &*self.planner;
-            let mine = seats.iter().filter(|seat| seat.loose == index);
-            let sites = mine.map(|seat| &planner.world.nodes[seat.node].site);
-            let machines = sites.filter_map(|site| match site {
+            let mine = placed_lots.iter().filter(|lot| lot.replanned == index);
+            let origins = mine.map(|lot| &planner.world.nodes[lot.node].origin);
+            let machines = origins.filter_map(|origin| match origin {
                 NodeOrigin::Planned(machine) => Some(planner.planned.machines[*machine].choice),
                 _ => None,
             });

@@ -6,7 +6,7 @@ use crate::index::LineIndex;
 
 /// A pod that needs a place.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asker<'a> {
+pub(crate) struct PodToPlace<'a> {
     pub(crate) key: &'a PodKey,
     pub(crate) pod: &'a Pod,
     /// Where its verdict goes; `None` for a pod that is bound.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use model::reasons::Misfit;
 
-use super::Company;
+use super::InterPodConstraints;
 use super::topology::{DomainId, NOWHERE};
 use crate::constraints::shape::NamespacedShape;
 use crate::index::{CounterId, KeyId, NodeIndex, ShapeId};
@@ -108,7 +108,7 @@ impl Rules {
     }
 }
 
-impl Company<'_> {
+impl InterPodConstraints<'_> {
     /// How many more pods of a shape with these rules one place may take, as far as other pods are
     /// concerned; 0 where it may not take the next.
     pub(crate) fn most(&self, rules: &Rules, at: impl Fn(KeyId) -> DomainId + Copy) -> u64 {

@@ -46,7 +46,7 @@ struct CounterChange {
 
 /// All counters, and the rules compiled to them.
 #[derive(Debug)]
-pub(crate) struct Company<'a> {
+pub(crate) struct InterPodConstraints<'a> {
     topology: TopologyDomains,
     counters: IndexVec<CounterId, Counter<'a>>,
     known: BTreeMap<CountedPods<'a>, CounterId>,
@@ -62,7 +62,7 @@ pub(crate) struct Company<'a> {
     namespaces: &'a BTreeMap<Arc<str>, Labels>,
     /// For pods of a controller that name no spread constraint themselves.
     default_spread: &'a [SpreadConstraint],
-    /// See [`Company::steps`].
+    /// See [`InterPodConstraints::steps`].
     steps: Cell<u64>,
 }
 
@@ -93,13 +93,13 @@ pub(crate) fn takes_in(
     (own || named() || by_label()) && selector::selects(term.selector.as_ref(), &pod.shape.labels)
 }
 
-impl<'a> Company<'a> {
+impl<'a> InterPodConstraints<'a> {
     /// No pods, no places.
     pub(crate) fn new(
         namespaces: &'a BTreeMap<Arc<str>, Labels>,
         default_spread: &'a [SpreadConstraint],
-    ) -> Company<'a> {
-        Company {
+    ) -> InterPodConstraints<'a> {
+        InterPodConstraints {
             topology: TopologyDomains::default(),
             counters: IndexVec::default(),
             known: BTreeMap::new(),
@@ -230,8 +230,8 @@ impl<'a> Company<'a> {
     /// same.
     pub(crate) fn indifferent(&self, index: NodeIndex, labels: &Labels) -> bool {
         let counters = self.spreading.iter().map(|id| &self.counters[*id]);
-        let mut choosy = counters.filter(|counter| counter.subject.scope.chosen.is_some());
-        choosy.all(|counter| counter.would_see(index, labels))
+        let mut chosen = counters.filter(|counter| counter.subject.scope.chosen.is_some());
+        chosen.all(|counter| counter.would_see(index, labels))
     }
 
     /// The domains of a place, by key.
@@ -474,10 +474,10 @@ impl<'a> Company<'a> {
             }
         };
         let counts_itself = who.takes_in(&self.around(), pod);
-        let choosy = !shape.node_selector.is_empty() || shape.node_affinity.is_some();
+        let selects_nodes = !shape.node_selector.is_empty() || shape.node_affinity.is_some();
         let scope = SpreadScope {
             keys: keys.to_vec(),
-            chosen: (choosy && constraint.honor_affinity)
+            chosen: (selects_nodes && constraint.honor_affinity)
                 .then_some((&shape.node_selector, shape.node_affinity.as_deref())),
             tolerating: constraint.honor_taints.then_some(&shape.tolerations[..]),
         };

@@ -2,37 +2,37 @@
 //! others first, each time in another order, then what fills the machines best.
 
 use super::cheapen::{self, Dice};
-use super::fill::{self, Way};
+use super::fill::{self, PackingMode};
 use super::state::Draft;
-use super::units::{self, Deal, Unit};
+use super::units::{self, DealMode, Unit};
 use super::whole::{Filler, Values};
-use super::{ModelSet, Problem, partly};
+use super::{LaunchOptionSet, Problem, partly};
 use crate::index::DraftMachineIndex;
 
 /// Machines that are looked at for a pod: at most, and for each pod.
-const LOOKS: u64 = 150_000;
-const LOOKS_EACH: u64 = 2_500;
+const MAX_LOOKS: u64 = 150_000;
+const MAX_LOOKS_EACH: u64 = 2_500;
 /// How many times the whole plan is laid out again.
-const ROUNDS: usize = 120;
+const MAX_PLANS: usize = 120;
 
 /// A plan that is better than `best`, if one is found.
 pub(super) fn search<'p>(best: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft<'p>> {
     let problem = best.problem;
-    problem.allow(LOOKS, LOOKS_EACH.saturating_mul(problem.pods()));
-    let deals = [Deal::Packed, Deal::Even, Deal::Apart];
+    problem.allow(MAX_LOOKS, MAX_LOOKS_EACH.saturating_mul(problem.pods()));
+    let deals = [DealMode::Packed, DealMode::Even, DealMode::Apart];
     let tied: Vec<Vec<Unit>> = deals.iter().map(|deal| tied(problem, *deal)).collect();
     if tied[0].is_empty() {
         return None;
     }
-    let menu = ModelSet::all(problem.models.len());
+    let menu = LaunchOptionSet::all(problem.options.len());
     let mut values = Values::plain(filler);
     let (mut dice, mut found, mut rank) = (Dice::new(2), None, best.rank());
-    for round in 0..ROUNDS {
+    for round in 0..MAX_PLANS {
         if !problem.look(1) || rank.lost == 0 {
             break;
         }
         let mut draft = Draft::new(problem);
-        let way = Way {
+        let mode = PackingMode {
             menu: &menu,
             cheapest: dice.below(2) == 0,
             spin: round,
@@ -47,7 +47,7 @@ pub(super) fn search<'p>(best: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft<
             .collect();
         units.sort_by_key(|(size, _)| std::cmp::Reverse(*size));
         for (_, unit) in &units {
-            partly::place(&mut draft, unit, way);
+            partly::place(&mut draft, unit, mode);
         }
         let used: Vec<DraftMachineIndex> = draft.machines.indexes().collect();
         filler.fill(
@@ -63,9 +63,9 @@ pub(super) fn search<'p>(best: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft<
                 times: draft.left[lot],
                 ..(*unit).clone()
             };
-            fill::place(&mut draft, &rest, way);
+            fill::place(&mut draft, &rest, mode);
         }
-        cheapen::lay(&mut draft, way, 0);
+        cheapen::lay(&mut draft, mode, 0);
         values.learn(filler, &draft);
         if draft.rank() < rank && draft.is_fair() {
             rank = draft.rank();
@@ -76,7 +76,7 @@ pub(super) fn search<'p>(best: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft<
 }
 
 /// Units with pods whose place depends on others.
-fn tied(problem: &Problem, deal: Deal) -> Vec<Unit> {
+fn tied(problem: &Problem, deal: DealMode) -> Vec<Unit> {
     let (units, _) = units::of(problem, deal);
     let tied = units.into_iter().filter(|unit| {
         let mut lots = unit.parts.iter();

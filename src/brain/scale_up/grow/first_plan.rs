@@ -11,7 +11,7 @@ use super::retype::Retype;
 use super::trial_node::TrialNode;
 use super::view::PlanView;
 use crate::index::{GroupIndex, NodeIndex, OfferIndex, PendingPodIndex};
-use crate::simulation::company::Rules;
+use crate::simulation::inter_pod::Rules;
 use crate::simulation::pack;
 use crate::simulation::planned::CreateReason;
 use crate::simulation::work;
@@ -28,9 +28,9 @@ pub(super) struct Visit {
     pub(super) group: GroupIndex,
     pub(super) pods: Range<PendingPodIndex>,
     /// Where they found room, and how many.
-    pub(super) seats: Vec<(NodeIndex, usize)>,
+    pub(super) placed_pods: Vec<(NodeIndex, usize)>,
     /// Where expendable pods give way for one of them each, after the others.
-    pub(super) forced: Vec<NodeIndex>,
+    pub(super) preempting: Vec<NodeIndex>,
     /// What undoes the visit, to be restored last first.
     pub(super) undo: Vec<(NodeIndex, Saved)>,
 }
@@ -74,7 +74,7 @@ impl FirstPlan<'_, '_, '_> {
                     if self.is_stranded(*lead) {
                         continue;
                     }
-                    self.planner.world.company.work(SERVED_AGAIN);
+                    self.planner.world.inter_pod.work(SERVED_AGAIN);
                 }
                 self.serve(*lead, &mut refusals);
             }
@@ -110,10 +110,10 @@ impl FirstPlan<'_, '_, '_> {
         let rules = self.planner.world.rules(group.shape);
         let rules = rules.as_deref();
         let need = group.need.as_deref();
-        if let Some(asker) = group.pods.get(group.next).copied()
-            && let Some(verdict) = pending::waits_for_claim(self.planner.turn, asker.key, need)
+        if let Some(to_place) = group.pods.get(group.next).copied()
+            && let Some(verdict) = pending::waits_for_claim(self.planner.turn, to_place.key, need)
         {
-            return self.planner.turn.say(asker, &verdict);
+            return self.planner.turn.say(to_place, &verdict);
         }
         self.catalog.locate(self.planner.world);
         if rules.is_some() && !self.planner.planned.fit_index.is_empty() {
@@ -159,7 +159,7 @@ impl FirstPlan<'_, '_, '_> {
     /// The least that domains have of what a group's pods are spread over.
     fn floor(&self, rules: Option<&Rules>) -> Option<i64> {
         let rules = rules.filter(|rules| rules.loosens())?;
-        Some(self.planner.world.company.floor(rules))
+        Some(self.planner.world.inter_pod.floor(rules))
     }
 
     /// First fit on the places there are.
@@ -183,25 +183,25 @@ impl FirstPlan<'_, '_, '_> {
             &mut Some(&mut undo),
         );
         if !found.is_empty() {
-            let (forced, seats): (Vec<_>, Vec<_>) =
-                found.iter().partition(|seats| !seats.preempts.is_empty());
+            let (preempting, placed_pods): (Vec<_>, Vec<_>) =
+                found.iter().partition(|one| !one.preempts.is_empty());
             let count: usize = found.iter().map(|of| of.count).sum();
             let next = group.next;
             self.visits.push(Visit {
                 group: lead,
                 pods: next..PendingPodIndex(next.0 + count),
-                seats: seats.iter().map(|of| (of.node, of.count)).collect(),
-                forced: forced.iter().map(|of| of.node).collect(),
+                placed_pods: placed_pods.iter().map(|of| (of.node, of.count)).collect(),
+                preempting: preempting.iter().map(|of| of.node).collect(),
                 undo,
             });
         }
-        for seats in found {
-            let node = &mut world.nodes[seats.node];
-            node.guests.push((shape, need.clone(), seats.count));
-            let pods = self.pending.take_next(turn, lead, seats.count);
-            let verdict = seats.verdict(world);
-            for asker in pods {
-                turn.say(asker, &verdict);
+        for placed_pods in found {
+            let node = &mut world.nodes[placed_pods.node];
+            node.new_pods.push((shape, need.clone(), placed_pods.count));
+            let pods = self.pending.take_next(turn, lead, placed_pods.count);
+            let verdict = placed_pods.verdict(world);
+            for to_place in pods {
+                turn.say(to_place, &verdict);
             }
         }
     }
@@ -214,8 +214,8 @@ impl FirstPlan<'_, '_, '_> {
         } else {
             PodVerdict::NoCompatiblePool { why }
         };
-        for asker in group.pods.tail(group.next) {
-            self.planner.turn.say(*asker, &verdict);
+        for to_place in group.pods.tail(group.next) {
+            self.planner.turn.say(*to_place, &verdict);
         }
     }
 

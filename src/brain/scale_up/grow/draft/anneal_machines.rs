@@ -1,30 +1,32 @@
 //! Other machines for a plan whose machines together have less of something than its pods ask, where limits let some that
-//! have enough be made: they become ones of other models, there are more of them, or fewer.
+//! have enough be made: they become ones of other options, there are more of them, or fewer.
 //!
 //! It computes with sums alone. Whether pods can be laid out on the machines is for others to find out.
 
 use super::Problem;
 use super::amounts::ResourceAmounts;
-use super::bind::Books;
+use super::bind::RemainingLimits;
 use super::cheapen::Dice;
 use super::state::Draft;
-use crate::index::{AmountIndex, DraftMachineIndex, IndexVec, LotIndex, ModelIndex, SiteIndex};
+use crate::index::{
+    AmountIndex, DraftMachineIndex, IndexVec, LaunchOptionIndex, LotIndex, SiteIndex,
+};
 
 /// Machines that a plan may have beyond those it began with.
-pub(super) const MORE: usize = 8;
+pub(super) const MAX_MORE_MACHINES: usize = 8;
 /// How many times a machine becomes another one, at most: where enough is looked for, and where the fewest machines are. That holds for a
 /// question of this number of pods or fewer; larger ones get fewer, as each of theirs takes longer.
-const STEPS: usize = 60_000;
-const STEPS_FEWEST: usize = 8_000;
-const STEPS_PODS: u64 = 96;
+const ENOUGH_STEPS: usize = 60_000;
+const FEWEST_STEPS: usize = 8_000;
+const FULL_STEPS_PODS: u64 = 96;
 /// Steps in which the harm that a step may do falls to nothing, before it is as much as at first again.
-const CYCLE: usize = 2_000;
+const CYCLE_STEPS: usize = 2_000;
 /// By how many machines of middling size there may be less after a step, at most.
-const HARM: usize = 2;
+const MAX_HARM: usize = 2;
 /// Where the fewest machines are looked for, each counts as much as this part of a machine that is missing.
-const MACHINE: i128 = 4;
+const MACHINE_DIVISOR: i128 = 4;
 /// Parts in which it is counted what is missing of a resource.
-const PARTS: i128 = 10_000;
+const RESOURCE_PARTS: i128 = 10_000;
 
 /// Which machines are looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +44,7 @@ pub(super) fn enlarge(
     (wanted, unplaceable): (Wanted, &IndexVec<LotIndex, bool>),
     dice: &mut Dice,
 ) -> bool {
-    let mut search = Resize::of(draft, unplaceable);
+    let mut search = MachineAnnealing::of(draft, unplaceable);
     let found = search.run(wanted, dice);
     if let Some(found) = &found {
         draft.become_of(found);
@@ -50,48 +52,48 @@ pub(super) fn enlarge(
     found.is_some()
 }
 
-/// The model and site that each planned machine would be made of, `None` where it is not made.
-type BoundMachines = IndexVec<DraftMachineIndex, Option<(ModelIndex, SiteIndex)>>;
+/// The option and site that each planned machine would be made of, `None` where it is not made.
+type BoundMachines = IndexVec<DraftMachineIndex, Option<(LaunchOptionIndex, SiteIndex)>>;
 
-struct Resize<'p> {
+struct MachineAnnealing<'p> {
     problem: &'p Problem,
-    books: Books,
+    limits: RemainingLimits,
     bound: BoundMachines,
     missing: Missing,
 }
 
-impl<'p> Resize<'p> {
-    fn of(draft: &Draft<'p>, unplaceable: &IndexVec<LotIndex, bool>) -> Resize<'p> {
+impl<'p> MachineAnnealing<'p> {
+    fn of(draft: &Draft<'p>, unplaceable: &IndexVec<LotIndex, bool>) -> MachineAnnealing<'p> {
         let waiting: usize = draft.left.iter().sum();
         let bound = draft.machines.iter().map(|machine| machine.bound);
         let mut bound: BoundMachines = bound.collect();
         let mut missing = Missing::of(draft, unplaceable);
-        for (model, _) in bound.iter().flatten() {
-            missing.change(draft.problem, *model, -1);
+        for (option, _) in bound.iter().flatten() {
+            missing.change(draft.problem, *option, -1);
         }
-        bound.grow_to(bound.len() + waiting.min(MORE));
-        Resize {
+        bound.grow_to(bound.len() + waiting.min(MAX_MORE_MACHINES));
+        MachineAnnealing {
             problem: draft.problem,
-            books: draft.books.clone(),
+            limits: draft.limits.clone(),
             bound,
             missing,
         }
     }
 
     fn run(&mut self, wanted: Wanted, dice: &mut Dice) -> Option<BoundMachines> {
-        let of_machine = PARTS / (self.bound.len().max(1) as i128);
+        let of_machine = RESOURCE_PARTS / (self.bound.len().max(1) as i128);
         let (each, steps) = match wanted {
-            Wanted::Enough => (0, STEPS),
-            Wanted::Fewest => (of_machine / MACHINE, STEPS_FEWEST),
+            Wanted::Enough => (0, ENOUGH_STEPS),
+            Wanted::Fewest => (of_machine / MACHINE_DIVISOR, FEWEST_STEPS),
         };
-        let value = |search: &Resize<'_>| {
+        let value = |search: &MachineAnnealing<'_>| {
             let machines = search.bound.iter().flatten().count() as i128;
             search.missing.parts() + each * machines
         };
-        let pods = self.problem.pods().max(STEPS_PODS);
-        let pods = usize::try_from(pods / STEPS_PODS).unwrap_or(usize::MAX);
+        let pods = self.problem.pods().max(FULL_STEPS_PODS);
+        let pods = usize::try_from(pods / FULL_STEPS_PODS).unwrap_or(usize::MAX);
         let steps = steps / pods;
-        let harm = usize::try_from(of_machine).unwrap_or(0) * HARM;
+        let harm = usize::try_from(of_machine).unwrap_or(0) * MAX_HARM;
         let mut now = value(self);
         let mut best: Option<(i128, BoundMachines)> = None;
         for step in 0..steps {
@@ -101,18 +103,18 @@ impl<'p> Resize<'p> {
                     break;
                 }
             }
-            if self.bound.is_empty() || self.problem.models.is_empty() {
+            if self.bound.is_empty() || self.problem.options.is_empty() {
                 break;
             }
             let at = DraftMachineIndex(dice.below(self.bound.len()));
             let old = self.change(at, None);
-            let model = ModelIndex(dice.below(self.problem.models.len()));
+            let option = LaunchOptionIndex(dice.below(self.problem.options.len()));
             if old.is_none() || dice.below(4) > 0 {
-                let site = self.books.site(self.problem, model);
-                self.change(at, site.map(|site| (model, site)));
+                let site = self.limits.site(self.problem, option);
+                self.change(at, site.map(|site| (option, site)));
             }
             let after = value(self);
-            let borne = dice.below(harm - harm * (step % CYCLE) / CYCLE);
+            let borne = dice.below(harm - harm * (step % CYCLE_STEPS) / CYCLE_STEPS);
             if after <= now + borne as i128 {
                 now = after;
             } else {
@@ -127,16 +129,16 @@ impl<'p> Resize<'p> {
     fn change(
         &mut self,
         at: DraftMachineIndex,
-        to: Option<(ModelIndex, SiteIndex)>,
-    ) -> Option<(ModelIndex, SiteIndex)> {
+        to: Option<(LaunchOptionIndex, SiteIndex)>,
+    ) -> Option<(LaunchOptionIndex, SiteIndex)> {
         let before = std::mem::replace(&mut self.bound[at], to);
-        if let Some((model, site)) = before {
-            self.books.give(self.problem, model, site);
-            self.missing.change(self.problem, model, 1);
+        if let Some((option, site)) = before {
+            self.limits.give(self.problem, option, site);
+            self.missing.change(self.problem, option, 1);
         }
-        if let Some((model, site)) = to {
-            self.books.take(self.problem, model, site);
-            self.missing.change(self.problem, model, -1);
+        if let Some((option, site)) = to {
+            self.limits.take(self.problem, option, site);
+            self.missing.change(self.problem, option, -1);
         }
         before
     }
@@ -168,9 +170,9 @@ impl Missing {
         }
     }
 
-    /// A machine of a model is given up (1) or made (-1).
-    fn change(&mut self, problem: &Problem, model: ModelIndex, sign: i128) {
-        for (missing, free) in self.missing.iter_mut().zip(&problem.models[model].free) {
+    /// A machine of an option is given up (1) or made (-1).
+    fn change(&mut self, problem: &Problem, option: LaunchOptionIndex, sign: i128) {
+        for (missing, free) in self.missing.iter_mut().zip(&problem.options[option].free) {
             *missing += sign * i128::from((*free).max(0));
         }
     }
@@ -180,7 +182,7 @@ impl Missing {
         let both = self.missing.iter().zip(&self.asked);
         let short = both.filter(|(missing, asked)| **missing > 0 && **asked > 0);
         short
-            .map(|(missing, asked)| missing.saturating_mul(PARTS) / asked + 1)
+            .map(|(missing, asked)| missing.saturating_mul(RESOURCE_PARTS) / asked + 1)
             .sum()
     }
 }
@@ -210,7 +212,7 @@ impl Draft<'_> {
         let kept =
             |at: &DraftMachineIndex| *at < before && !self.machines[*at].load.counts.is_empty();
         let empty = after.indexes().filter(|at| !kept(at));
-        let empty: Vec<(ModelIndex, SiteIndex)> = empty.filter_map(|at| after[at]).collect();
+        let empty: Vec<(LaunchOptionIndex, SiteIndex)> = empty.filter_map(|at| after[at]).collect();
         self.drop_empty();
         for bound in empty {
             let at = self.make();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Company;
+use super::InterPodConstraints;
 use super::counter::Counter;
 use super::rules::Rules;
 use super::topology::{DomainId, DomainsByKey, NOWHERE};
@@ -62,7 +62,7 @@ pub(crate) struct Even {
     pub(crate) open: Vec<DomainId>,
 }
 
-impl Company<'_> {
+impl InterPodConstraints<'_> {
     /// The rules of these shapes, as far as they were asked for before, and what the counters hold that they
     /// read.
     pub(crate) fn numbers(&self, shapes: &[ShapeId]) -> CounterRules {
