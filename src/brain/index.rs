@@ -58,8 +58,8 @@ index_types! {
     /// same: at equal weight and price their hosts are those of one pool to its strategy.
     PoolTypeIndex;
 
-    /// Index of a network among those that pools name.
-    NetworkIndex;
+    /// Index of numbers that are given once, in `NumberRooms`: of the addresses of a network, or the VMIDs of a region.
+    NumberIndex;
 
     /// Index of an offer among those of its choice. An offer is the choice on one host.
     OfferIndex;

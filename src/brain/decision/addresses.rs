@@ -17,7 +17,6 @@ use model::reasons::{GuestAt, Refused, UnknownAddresses};
 use model::region::{Machine, Region, Vm};
 
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{IndexVec, NetworkIndex, PoolRegionIndex};
 
 /// Guests that are named where the addresses of some are not known.
 const NAMED: usize = 3;
@@ -42,23 +41,6 @@ pub(crate) struct FreeAddresses {
     /// How many addresses of these ranges somebody had when they were asked for on the wire.
     on_wire: BTreeMap<Arc<str>, u64>,
 }
-
-/// The same by index, for a search that takes addresses and gives them back again and again.
-#[derive(Clone, Debug, Default, Hash)]
-pub(crate) struct AddressRooms {
-    /// One that gives none now has none.
-    free: IndexVec<NetworkIndex, i64>,
-}
-
-/// What one machine of a pool takes of a network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct NetworkDemand {
-    network: NetworkIndex,
-    addresses: i64,
-}
-
-/// By pool and region: what one machine takes of each network.
-pub(crate) type NetworkDemands = IndexVec<PoolRegionIndex, Vec<NetworkDemand>>;
 
 impl AddressBook {
     /// Reads what there is and what is planned; nothing where the configuration has no network.
@@ -269,28 +251,11 @@ impl FreeAddresses {
         Ok(())
     }
 
-    /// What is free by index, and what machines of each pool take in each of its regions.
-    pub(crate) fn rooms(&self, policy: &Policy) -> (AddressRooms, NetworkDemands) {
-        let pools = || policy.pools.values().flat_map(PoolPolicy::everywhere);
-        let names: BTreeSet<&Arc<str>> = pools().flat_map(|pool| pool.networks.values()).collect();
-        let free = |name: &&Arc<str>| {
-            let open = !self.closed.contains_key(*name);
-            let free = self.free.get(*name).filter(|_| open);
-            i64::try_from(free.copied().unwrap_or(0)).unwrap_or(i64::MAX)
-        };
-        let rooms = AddressRooms {
-            free: names.iter().map(free).collect(),
-        };
-        let demand = |pool: &PoolPolicy| {
-            let networks = rooms.free.indexes().zip(&names);
-            let demands = networks.map(|(network, name)| NetworkDemand {
-                network,
-                addresses: i64::try_from(cards(pool, name)).unwrap_or(i64::MAX),
-            });
-            demands.filter(|demand| demand.addresses > 0).collect()
-        };
-        let demands = pools().map(demand).collect();
-        (rooms, demands)
+    /// How many addresses a network can still give.
+    pub(crate) fn left(&self, network: &str) -> u128 {
+        let open = !self.closed.contains_key(network);
+        let free = self.free.get(network).filter(|_| open);
+        free.copied().unwrap_or(0)
     }
 
     /// Counts the addresses of one machine as taken.
@@ -312,60 +277,8 @@ impl FreeAddresses {
     }
 }
 
-impl AddressRooms {
-    /// More machines than these can have no addresses, whatever their pools.
-    pub(crate) fn most(&self, demands: &NetworkDemands) -> u64 {
-        if demands.iter().any(Vec::is_empty) {
-            return u64::MAX;
-        }
-        let free = self
-            .free
-            .iter()
-            .map(|free| u64::try_from(*free).unwrap_or(0));
-        free.fold(0, u64::saturating_add)
-    }
-
-    /// More machines than these of one pool, in all of its regions, can have no addresses.
-    pub(crate) fn most_of_pool<'d>(
-        &self,
-        regions: impl IntoIterator<Item = &'d Vec<NetworkDemand>>,
-    ) -> u64 {
-        let in_region = |demands: &Vec<NetworkDemand>| {
-            let machines = demands.iter().map(|demand| {
-                let machines = self.free[demand.network] / demand.addresses.max(1);
-                u64::try_from(machines).unwrap_or(0)
-            });
-            machines.min().unwrap_or(u64::MAX)
-        };
-        let regions = regions.into_iter().map(in_region);
-        regions.fold(0, u64::saturating_add)
-    }
-
-    /// Whether one more machine that takes these can have its addresses.
-    pub(crate) fn admits(&self, demands: &[NetworkDemand]) -> bool {
-        let enough = |demand: &NetworkDemand| self.free[demand.network] >= demand.addresses;
-        demands.iter().all(enough)
-    }
-
-    /// Counts the addresses of one machine as taken.
-    pub(crate) fn take(&mut self, demands: &[NetworkDemand]) {
-        for demand in demands {
-            let free = &mut self.free[demand.network];
-            *free = free.wrapping_sub(demand.addresses);
-        }
-    }
-
-    /// Counts the addresses of one machine as free again.
-    pub(crate) fn give(&mut self, demands: &[NetworkDemand]) {
-        for demand in demands {
-            let free = &mut self.free[demand.network];
-            *free = free.wrapping_add(demand.addresses);
-        }
-    }
-}
-
 /// How many cards of a pool's machine are in a network.
-fn cards(pool: &PoolPolicy, network: &Arc<str>) -> u128 {
+pub(crate) fn cards(pool: &PoolPolicy, network: &Arc<str>) -> u128 {
     let cards = pool.networks.values().filter(|name| *name == network);
     cards.count() as u128
 }

@@ -10,13 +10,14 @@ use model::policy::{InstanceType, PoolPolicy, Totals, VOLUMES_VMID};
 use model::reasons::{Limit, Refused};
 use model::region::Step;
 
-use crate::decision::addresses::{AddressBook, AddressRooms, FreeAddresses, NetworkDemands};
+use crate::decision::addresses::{AddressBook, FreeAddresses};
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{HostIndex, IndexVec, PoolIndex, PoolRegionIndex};
 use crate::lifecycle::backoff;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_up::hosts::{self, HostCapacity, HostDemand, HostRank, MachineSize};
 use crate::scale_up::machine_disks;
+use crate::scale_up::numbers::{NumberDemands, NumberRooms};
 use crate::scale_up::stores::{StoreIndexes, Stores};
 use crate::simulation::offer::{Choice, ChoiceList, Offer};
 
@@ -52,9 +53,9 @@ pub(crate) struct Spare {
     /// What each pool asks of hosts in each of its regions.
     pub(crate) demands: IndexVec<PoolRegionIndex, HostDemand>,
     pub(crate) stores: Stores,
-    /// Addresses of networks, which pools may share.
-    pub(crate) addresses: AddressRooms,
-    pub(crate) network_demands: NetworkDemands,
+    /// Addresses of networks and VMIDs of regions, which pools may share.
+    pub(crate) numbers: NumberRooms,
+    pub(crate) number_demands: NumberDemands,
 }
 
 /// What may still be made.
@@ -504,20 +505,19 @@ impl LimitTracker {
             |max: Option<i64>, used: i64| max.map_or(i64::MAX, |max| max.saturating_sub(used));
         let free_vmids = self.free_vmids(turn);
         let policies = turn.view.policy.pools.values();
-        let (addresses, network_demands) = self.addresses.rooms(turn.view.policy);
-        let mut regions = network_demands.iter();
+        let (numbers, number_demands) =
+            NumberRooms::of(turn.view.policy, &self.addresses, &free_vmids);
+        let mut regions = number_demands.iter();
         let pools = self.pools.indexed().zip(policies);
         let pools = pools.map(|((pool, used), policy)| {
             let of_pool = regions.by_ref().take(policy.everywhere().count());
-            let addressed = addresses.most_of_pool(of_pool);
+            let numbered = numbers.most_of_pool(of_pool);
             let mut places = choices.iter();
             let open = places
                 .any(|choice| choice.pool_index == pool && self.pool_admits(turn, choice).is_ok());
             let most = if open { u64::from(policy.max) } else { 0 };
-            let there = policy.everywhere().map(|there| &there.region);
-            let vmids: u64 = there.filter_map(|region| free_vmids.get(region)).sum();
             Allowance {
-                machines: most.saturating_sub(used.machines).min(addressed).min(vmids),
+                machines: most.saturating_sub(used.machines).min(numbered),
                 cpu_milli: left(policy.max_cpu_milli, used.cpu_milli),
                 memory: left(policy.max_memory, used.memory),
             }
@@ -532,22 +532,19 @@ impl LimitTracker {
             most => most.saturating_sub(self.nodes),
         };
         let in_flight = u64::from(scale_up.max_in_flight).saturating_sub(self.in_flight);
-        let addressed = addresses.most(&network_demands);
+        let numbered = numbers.most(&number_demands);
         Spare {
             pools,
             total: Allowance {
-                machines: nodes
-                    .min(in_flight)
-                    .min(addressed)
-                    .min(free_vmids.values().sum()),
+                machines: nodes.min(in_flight).min(numbered),
                 cpu_milli: left(self.totals.max_cpu_milli, cpu),
                 memory: left(self.totals.max_memory, memory),
             },
             hosts: self.hosts.clone(),
             demands: self.demands.clone(),
             stores: self.stores.clone(),
-            addresses,
-            network_demands,
+            numbers,
+            number_demands,
         }
     }
 

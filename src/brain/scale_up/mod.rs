@@ -9,6 +9,7 @@ pub(crate) mod grow;
 pub(crate) mod hosts;
 pub(crate) mod limits;
 pub(crate) mod machine_disks;
+pub(crate) mod numbers;
 pub(crate) mod one_machine;
 pub(crate) mod pins;
 pub(crate) mod storages;

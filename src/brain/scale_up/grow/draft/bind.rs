@@ -6,13 +6,13 @@ use smallvec::SmallVec;
 
 use super::state::{Draft, DraftMachine};
 use super::{LaunchOption, LaunchOptionSet, Problem};
-use crate::decision::addresses::AddressRooms;
 use crate::index::{
     DraftMachineIndex, HostIndex, IndexVec, LaunchOptionClassIndex, LaunchOptionIndex, PoolIndex,
     SiteIndex, TierIndex,
 };
 use crate::scale_up::hosts::{HostCapacity, HostRank, MachineSize};
 use crate::scale_up::limits::Allowance;
+use crate::scale_up::numbers::NumberRooms;
 use crate::scale_up::stores::Stores;
 
 /// Planned machines that are asked to take another option or another host, at most, where limits leave no option for
@@ -31,7 +31,7 @@ pub(super) struct RemainingLimits {
     total: Allowance,
     hosts: IndexVec<HostIndex, HostCapacity>,
     stores: Stores,
-    addresses: AddressRooms,
+    numbers: NumberRooms,
 }
 
 impl Allowance {
@@ -76,7 +76,7 @@ impl RemainingLimits {
             total: problem.total.clone(),
             hosts: problem.hosts.clone(),
             stores: problem.stores.clone(),
-            addresses: problem.addresses.clone(),
+            numbers: problem.numbers.clone(),
         }
     }
 
@@ -88,10 +88,8 @@ impl RemainingLimits {
     /// The site for one more machine of an option: the host that its pool's strategy takes.
     pub(super) fn site(&self, problem: &Problem, option: LaunchOptionIndex) -> Option<SiteIndex> {
         let of = &problem.options[option];
-        let networks = &problem.network_demands[of.pool_region];
-        if !self.total.admits(of)
-            || !self.pools[of.pool].admits(of)
-            || !self.addresses.admits(networks)
+        let wanted = &problem.number_demands[of.pool_region];
+        if !self.total.admits(of) || !self.pools[of.pool].admits(of) || !self.numbers.admits(wanted)
         {
             return None;
         }
@@ -111,8 +109,7 @@ impl RemainingLimits {
         self.total.take(of);
         self.hosts[of.sites[site].host].take(of.pool, of.size());
         self.stores.take(&of.takes[site]);
-        self.addresses
-            .take(&problem.network_demands[of.pool_region]);
+        self.numbers.take(&problem.number_demands[of.pool_region]);
     }
 
     pub(super) fn give(&mut self, problem: &Problem, option: LaunchOptionIndex, site: SiteIndex) {
@@ -121,8 +118,7 @@ impl RemainingLimits {
         self.total.give(of);
         self.hosts[of.sites[site].host].give(of.pool, of.size());
         self.stores.give(&of.takes[site]);
-        self.addresses
-            .give(&problem.network_demands[of.pool_region]);
+        self.numbers.give(&problem.number_demands[of.pool_region]);
     }
 
     /// The first of these options that may be made, and where. Of a pool's type that has the same rank on hosts that are not alike, or in

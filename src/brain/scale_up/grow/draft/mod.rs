@@ -39,7 +39,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub(super) use launch_option_set::LaunchOptionSet;
 
-use crate::decision::addresses::{AddressRooms, NetworkDemands};
 use crate::index::{
     AmountIndex, ChoiceIndex, DraftMachineIndex, FixedIndex, HostIndex, IndexVec, KeyId,
     LaunchOptionClassIndex, LaunchOptionIndex, LotIndex, MadeIndex, OfferIndex, PoolIndex,
@@ -47,6 +46,7 @@ use crate::index::{
 };
 use crate::scale_up::hosts::{HostCapacity, HostDemand};
 use crate::scale_up::limits::Allowance;
+use crate::scale_up::numbers::{NumberDemands, NumberRooms};
 use crate::scale_up::stores::Stores;
 use crate::simulation::inter_pod::topology::{DomainId, DomainsByKey};
 use crate::simulation::inter_pod::{Asks, Tally};
@@ -159,9 +159,9 @@ pub(super) struct Problem {
     /// What each pool asks of hosts in each of its regions.
     pub(super) demands: IndexVec<PoolRegionIndex, HostDemand>,
     pub(super) stores: Stores,
-    /// Addresses of networks, which pools may share.
-    pub(super) addresses: AddressRooms,
-    pub(super) network_demands: NetworkDemands,
+    /// Addresses of networks and VMIDs of regions, which pools may share.
+    pub(super) numbers: NumberRooms,
+    pub(super) number_demands: NumberDemands,
     /// The plan there is: only a better one is an answer.
     pub(super) rank: Rank,
     /// Where pods are not nominated for nodes: lots with how many pods, in the order in which kube-scheduler takes them.
@@ -222,7 +222,7 @@ impl Problem {
         (&self.lots, &self.options, &self.classes, &self.fixed).hash(&mut hasher);
         (&self.counters, &self.pools, &self.total).hash(&mut hasher);
         (&self.hosts, &self.demands, &self.stores).hash(&mut hasher);
-        (&self.addresses, &self.network_demands).hash(&mut hasher);
+        (&self.numbers, &self.number_demands).hash(&mut hasher);
         (&self.rank, &self.queue, self.deals).hash(&mut hasher);
         hasher.finish()
     }
