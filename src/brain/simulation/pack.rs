@@ -386,7 +386,10 @@ pub(crate) fn place_alone<'a>(
         });
         let machines: Vec<NodeIndex> = machines.collect();
         let mut fit_index = FitIndex::over(&machines, world);
+        let all = group.pods.clone();
         settle(turn, world, &mut group, &mut fit_index, true);
+        // Another decision may make a machine for all of them.
+        bookings::forget(turn, all.iter().map(|one| one.pod));
     }
 }
 
