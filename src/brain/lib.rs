@@ -83,9 +83,8 @@ fn decide_on(
     let evacuees = evacuate::plan(&mut turn, &mut world);
     let demand = demand::collect(&mut turn, &mut world, &evacuees.displaced);
     grow::domains::open(&turn, &mut world, &choices, &demand);
-    let (unplaced, fit_index, targets) = pack::existing(&mut turn, &mut world, demand);
+    let (unplaced, fit_index) = pack::existing(&mut turn, &mut world, demand);
     grow::plan(&mut turn, &mut world, &choices, unplaced, fit_index);
-    pack::place_alone(&mut turn, &mut world, targets);
     growth::report(&mut turn, &choices);
     first_to_open::order(&mut turn, &mut world);
     life::plan(&mut turn);

@@ -46,6 +46,8 @@ pub struct FoundConditions {
     pub there: BTreeMap<String, Condition>,
     /// Kinds of which nothing can be said now: what was known of them stands.
     pub unknown: BTreeSet<Kind>,
+    /// This instance did not decide of late: another one does, or nobody.
+    pub no_turn: bool,
     /// Another instance leads: it tells what the leader knows.
     pub led_elsewhere: bool,
 }
@@ -113,7 +115,9 @@ impl FoundConditions {
         };
         let mut of_kind = self.there.values().filter(|one| one.kind == kind);
         let holds = of_kind.any(lasts);
-        (holds || !self.unknown.contains(&kind)).then_some(holds)
+        // The instance that decides now tells these.
+        let elsewhere = self.no_turn && kind.knows() == Knows::Leader;
+        (holds || elsewhere || !self.unknown.contains(&kind)).then_some(holds)
     }
 }
 
@@ -128,6 +132,7 @@ pub fn find(view: ConditionInput<'_>) -> FoundConditions {
             let of_turns = Kind::ALL.iter().map(|(kind, _)| *kind);
             let of_turns = of_turns.filter(|kind| kind.knows() == Knows::Leader);
             seen.unknown.extend(of_turns);
+            seen.no_turn = true;
             seen.unknown.insert(Kind::NoLeader);
         }
     }

@@ -32,21 +32,6 @@ impl Resources {
         self.zip(other, i64::saturating_add);
     }
 
-    /// So many times as much, saturating.
-    #[must_use]
-    pub fn times(&self, count: usize) -> Resources {
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
-        let extended = self.extended.iter();
-        let extended = extended.map(|(name, amount)| (name.clone(), amount.saturating_mul(count)));
-        Resources {
-            cpu_milli: self.cpu_milli.saturating_mul(count),
-            memory: self.memory.saturating_mul(count),
-            ephemeral: self.ephemeral.saturating_mul(count),
-            pods: self.pods.saturating_mul(count),
-            extended: extended.filter(|(_, amount)| *amount != 0).collect(),
-        }
-    }
-
     /// Takes `other` away, saturating; the result may be negative (an overcommitted node).
     pub fn subtract(&mut self, other: &Resources) {
         self.zip(other, i64::saturating_sub);

@@ -113,12 +113,12 @@ pub(crate) enum DeviceUser<'a> {
     Guest(u32),
 }
 
-/// A host, by its region and its name.
-type RegionHost = (RegionName, Arc<str>);
+/// A host with devices, by its region and its name.
+type DeviceHost = (RegionName, Arc<str>);
 
 /// What guests and machines of each host have of its devices, or will have.
 #[derive(Debug, Default)]
-pub(crate) struct DeviceUses<'a>(BTreeMap<RegionHost, Vec<(DeviceUser<'a>, PciUse)>>);
+pub(crate) struct DeviceUses<'a>(BTreeMap<DeviceHost, Vec<(DeviceUser<'a>, PciUse)>>);
 
 impl<'a> DeviceUses<'a> {
     /// Those of a turn's snapshot.

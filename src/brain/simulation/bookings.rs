@@ -8,8 +8,8 @@
 //! any more. With the memory lost, pods are laid out in kube-scheduler's order, as those are that were
 //! never given a place.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::decision::pod_to_place::PodToPlace;
@@ -171,15 +171,6 @@ pub(crate) fn keep<'p>(
 ) {
     let pods = pods.into_iter().map(|pod| pod.uid.clone());
     keep_uids(turn, name, pods.collect());
-}
-
-/// These pods have a place in this decision alone.
-pub(crate) fn forget<'p>(turn: &mut DecisionBuilder<'_>, pods: impl IntoIterator<Item = &'p Pod>) {
-    let pods: BTreeSet<&Arc<str>> = pods.into_iter().map(|pod| &pod.uid).collect();
-    turn.memory.bookings.retain(|_, booked| {
-        booked.retain(|uid| !pods.contains(uid));
-        !booked.is_empty()
-    });
 }
 
 fn keep_uids(turn: &mut DecisionBuilder<'_>, name: &Arc<str>, mut pods: Vec<Arc<str>>) {

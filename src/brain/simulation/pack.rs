@@ -17,7 +17,6 @@ use crate::index::{
 };
 use crate::simulation::bookings::{self, Bookings};
 use crate::simulation::demand::{Demand, Group, Groups};
-use crate::simulation::followers::{Followers, TargetRoom};
 use crate::simulation::inter_pod::Rules;
 use crate::simulation::preempt;
 use crate::simulation::work;
@@ -177,13 +176,13 @@ impl FitIndex {
     }
 }
 
-/// Places as many pods of every group as fit, in order. Returns the groups with what is left of them, the places in the order in which they are filled,
-/// and once more those of the groups that might be on machines on their way if their followers were not: see [`place_alone`].
+/// Places as many pods of every group as fit, in order; what is left stays in the groups. Also says in
+/// what order places are filled.
 pub(crate) fn existing<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
     mut demand: Demand<'a>,
-) -> (Vec<Group<'a>>, FitIndex, Vec<Group<'a>>) {
+) -> (Vec<Group<'a>>, FitIndex) {
     let mut order: Vec<NodeIndex> = world
         .nodes
         .indexes()
@@ -196,10 +195,9 @@ pub(crate) fn existing<'a>(
     let mut fit_index = FitIndex::over(&order, world);
     let mut bookings = Bookings::recall(turn, world, &mut demand);
     let mut groups = demand.groups;
-    let followers = Followers::find(world, &groups);
-    let working = order.partition_point(|node| world.nodes[*node].origin == NodeOrigin::Node);
     let mut nodes = FitIndex::default();
-    if !(bookings.is_empty() && followers.is_empty()) {
+    if !bookings.is_empty() {
+        let working = order.partition_point(|node| world.nodes[*node].origin == NodeOrigin::Node);
         nodes = FitIndex::over(&order[..working], world);
     }
     // Pods that depend on other pods are tried again as long as something was placed in between:
@@ -218,15 +216,7 @@ pub(crate) fn existing<'a>(
                 bookings.give_up(&mut groups, &rank);
             }
             for group in &rank {
-                let Some(room) = followers.of(*group) else {
-                    placed |= settle(turn, world, &mut groups[*group], &mut fit_index, false);
-                    continue;
-                };
-                placed |= settle(turn, world, &mut groups[*group], &mut nodes, false);
-                let machines = &order[working..];
-                let target = (*group, room);
-                placed |=
-                    settle_together(turn, world, &mut groups, target, machines, &mut fit_index);
+                placed |= settle(turn, world, &mut groups[*group], &mut fit_index, false);
             }
         }
         // Where pods were preempted, more room may have come of it than was asked.
@@ -245,12 +235,9 @@ pub(crate) fn existing<'a>(
             break;
         }
     }
-    let targets = groups.indexed();
-    let targets = targets.filter(|(index, _)| followers.of(*index).is_some());
-    let alone = targets.map(|(_, group)| group.clone()).collect();
     let mut left = groups.into_vec();
     left.retain(|group| group.calls() && !group.pods.is_empty());
-    (left, fit_index, alone)
+    (left, fit_index)
 }
 
 /// What is left of a group is looked at no more in this decision.
@@ -306,91 +293,6 @@ fn settle<'a>(
     group.pods = pods;
     group.pods.drain(..placed);
     placed > 0
-}
-
-/// Places pods of a target on machines on their way, one by one, each where its followers have room beside it; then these followers. Returns whether
-/// anything was placed.
-fn settle_together<'a>(
-    turn: &mut DecisionBuilder<'a>,
-    world: &mut SimCluster<'a>,
-    groups: &mut Groups<'a>,
-    (target, room): (DemandIndex, &TargetRoom),
-    machines: &[NodeIndex],
-    fit_index: &mut FitIndex,
-) -> bool {
-    let mut any = false;
-    for machine in machines {
-        loop {
-            let shape = groups[target].shape;
-            let follows = |group: &DemandIndex| *group != target && !groups[*group].pods.is_empty();
-            let first_of_its_kind = room.followers.contains(&target) && is_first(world, shape);
-            if !(first_of_its_kind || room.followers.iter().any(follows)) {
-                return settle(turn, world, &mut groups[target], fit_index, false) || any;
-            }
-            let mut all = room.beside.clone();
-            all.add(&world.shapes[shape].shape.requests);
-            let Some(one) = groups[target].pods.first().copied() else {
-                return any;
-            };
-            if !all.fits(&world.nodes[*machine].free) || is_stranded(world, shape) {
-                break;
-            }
-            let mut there = FitIndex::over(&[*machine], world);
-            let placed = place_pods(turn, world, &groups[target], &[one], |_, world, need| {
-                let placed = place(world, shape, need, 1, &mut there).into_iter();
-                placed
-                    .map(|(node, count)| PlacedPods::free(node, count))
-                    .collect()
-            });
-            if placed == 0 {
-                break;
-            }
-            any = true;
-            groups[target].pods.remove(0);
-            for follower in &room.followers {
-                settle(turn, world, &mut groups[*follower], fit_index, false);
-            }
-        }
-    }
-    any
-}
-
-/// Whether no pod has a place yet that pods of a shape must be with on their node.
-fn is_first(world: &mut SimCluster<'_>, shape: ShapeId) -> bool {
-    let rules = world.rules(shape);
-    rules.is_some_and(|rules| !world.inter_pod.missing_on_node(&rules).is_empty())
-}
-
-/// Places pods of targets on machines on their way without their followers, where no new machine may be made for them: those that wait now would wait there too.
-pub(crate) fn place_alone<'a>(
-    turn: &mut DecisionBuilder<'a>,
-    world: &mut SimCluster<'a>,
-    targets: Vec<Group<'a>>,
-) {
-    for mut group in targets {
-        group.pods.retain(|pod| {
-            let verdict = turn.verdict(*pod);
-            verdict.is_some_and(|verdict| {
-                matches!(
-                    verdict,
-                    PodVerdict::Held { .. } | PodVerdict::NoCompatiblePool { .. }
-                )
-            })
-        });
-        if group.pods.is_empty() {
-            continue;
-        }
-        let machines = world.nodes.indexes().filter(|index| {
-            let node = &world.nodes[*index];
-            !node.closed && matches!(node.origin, NodeOrigin::Machine(_))
-        });
-        let machines: Vec<NodeIndex> = machines.collect();
-        let mut fit_index = FitIndex::over(&machines, world);
-        let all = group.pods.clone();
-        settle(turn, world, &mut group, &mut fit_index, true);
-        // Another decision may make a machine for all of them.
-        bookings::forget(turn, all.iter().map(|one| one.pod));
-    }
 }
 
 /// Places as many of these pods of a group as `put` has room for, and says so of them; says how many, from

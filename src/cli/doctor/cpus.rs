@@ -131,9 +131,18 @@ fn judge(
             words::names(&named)
         );
         let excluded: Vec<String> = unable.iter().map(|host| format!("\"{host}\"")).collect();
-        let instead = format!(
-            "cpu_type = \"{other}\" in [template.{template}], which every host of the pool runs"
-        );
+        let of_type = cpu_types::lacking(kind, &BTreeSet::new());
+        let flags_alone = lacks.iter().all(|flag| !of_type.contains(flag));
+        let instead = if flags_alone {
+            format!(
+                "take {} out of cpu_flags in [template.{template}], or out of the CPU of the template's VM",
+                words::names(&named)
+            )
+        } else {
+            format!(
+                "cpu_type = \"{other}\" in [template.{template}], which every host of the pool runs"
+            )
+        };
         if able.is_empty() {
             findings.wrong(text).mend(instead);
         } else {

@@ -34,7 +34,7 @@ const ON_MACHINES: [&str; 8] = [
 ];
 /// What is to be known of a bridge that the token does not see.
 const OF_A_VNET: &str = "; where a bridge is a VNet of PVE's SDN, the path is /sdn/zones/ZONE/VNET (pvesh get /cluster/sdn/vnets shows the zone)";
-/// VMIDs of built templates that a right is given on one by one; who has more gives it on a resource pool.
+/// VMIDs of one build that a right is given on one by one; who has more gives it on a resource pool.
 const MAX_BUILDS: usize = 64;
 /// What is asked for on a template.
 const ON_TEMPLATE: [&str; 2] = ["VM.Audit", "VM.Clone"];
@@ -245,8 +245,8 @@ pub(in crate::cli) fn vmids_of_builds(name: &str, settings: &Settings) -> Vec<u3
     let builds = templates::of(name, settings).filter_map(|(_, of)| of.build.as_ref());
     let builds = builds.filter(|build| build.resource_pool.is_none());
     let ranges = builds.filter_map(|build| build.vmids);
-    let vmids = ranges.flat_map(|range| range.first..=range.last);
-    vmids.take(MAX_BUILDS).collect()
+    let vmids = ranges.flat_map(|range| (range.first..=range.last).take(MAX_BUILDS));
+    vmids.collect()
 }
 
 /// Warns of builds whose next template the token could not clone: each has another VMID than the one before.
@@ -280,10 +280,8 @@ async fn look_at_builds(region: &SeenRegion, token_id: &str, findings: &mut Find
                 lacks.join(", ")
             ))
             .mend(format!(
-                "resource_pool in [template.{template}.build], and a role with {} on that pool for the token; or the role on each of /vms/{} to /vms/{} (docs/operations.md#without-the-broker-rights-of-an-api-token)",
-                ON_TEMPLATE.join(", "),
-                range.first,
-                range.last
+                "resource_pool in [template.{template}.build], and a role with {} on that pool for the token (docs/operations.md#without-the-broker-rights-of-an-api-token); PVE takes a right on /vms/{next} away with the VM that has the number",
+                ON_TEMPLATE.join(", ")
             ));
     }
 }

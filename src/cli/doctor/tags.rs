@@ -125,7 +125,11 @@ fn mend(refused: &[&String], rules: &TagRules, template: Option<&str>) -> String
         });
     }
     if rules.user_allow != "free" {
-        let mut list = rules.user_allow_list.clone();
+        // With `none` PVE does not read the list: it would open what stands there too.
+        let mut list = match rules.user_allow.as_str() {
+            "none" => BTreeSet::new(),
+            _ => rules.user_allow_list.clone(),
+        };
         list.extend(refused.iter().map(|tag| (*tag).clone()));
         let list: Vec<String> = list.into_iter().collect();
         let allow = match rules.user_allow.as_str() {
@@ -176,7 +180,7 @@ mod tests {
         rules.user_allow_list = set(&["a"]);
         rules.registered.clear();
         let said = mend(&[&ours, &web], &rules, None);
-        let typed = "--user-tag-access 'user-allow=list,user-allow-list=a;pve-autoscaler;web'";
+        let typed = "--user-tag-access 'user-allow=list,user-allow-list=pve-autoscaler;web'";
         assert!(
             said.starts_with("pvesh set /cluster/options ") && said.contains(typed),
             "{said}"

@@ -92,6 +92,14 @@ fn tables(wanted: &SetupSpec) -> Vec<(String, Vec<TableLine>)> {
         }
         lines.extend([line("storage", &build.storage, "where its disk lies")]);
         lines.extend(software(build));
+        if let Some(token) = &wanted.token {
+            let pool = format!("{}-templates", token.resource_pool);
+            lines.push(line(
+                "resource_pool",
+                pool,
+                "the token may clone what is in it",
+            ));
+        }
         if !build.hosts.is_empty() {
             lines.push(line("hosts", list(&build.hosts), "it is built on these"));
         }

@@ -1,14 +1,16 @@
 //! How templates are built: what of it can be told to be wrong before anything is made.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use super::regions::ResolvedRegion;
+use super::regions::{ResolvedRegion, ResolvedRegions};
 use super::templates::{BRIDGE, one_line};
 use super::types::wrong_cores;
 use super::{Problems, each, ipconfig};
 use crate::config::file::{Build, BuildMethod, ConfigFile};
 use crate::config::place::KeyPath;
 use crate::config::scalar::VmidRange;
+use crate::config::settings::{Channel, TemplateSettings};
 use crate::config::syntax;
 use crate::model::time::Span;
 
@@ -292,6 +294,35 @@ pub(super) fn check_apart(file: &ConfigFile, problems: &mut Problems) {
             });
         }
         seen.insert(name, range);
+    }
+}
+
+/// With an API token no build has the resource pool of some template's machines: the token may change and destroy what is in it.
+pub(super) fn check_pools(
+    templates: &BTreeMap<Arc<str>, TemplateSettings>,
+    regions: &ResolvedRegions,
+    problems: &mut Problems,
+) {
+    let by_token = |of: &TemplateSettings| {
+        let region = regions.get(&of.region);
+        region.is_some_and(|region| region.settings.channel != Channel::Local)
+    };
+    let of_token = || templates.iter().filter(|(_, of)| by_token(of));
+    for (name, of) in of_token() {
+        let build = of.build.as_ref();
+        let Some(pool) = build.and_then(|build| build.resource_pool.as_ref()) else {
+            continue;
+        };
+        let mut others = of_token();
+        let machines = others.find(|(_, other)| {
+            other.region == of.region && other.resource_pool.as_ref() == Some(pool)
+        });
+        let path = KeyPath::default().at("template").at(name);
+        let path = path.at("build").at("resource_pool");
+        problems.unless(machines.is_none(), &path, || {
+            let other = machines.map_or("", |(other, _)| other);
+            format!("is the pool of machines of template {other}: the API token may change and destroy what is in it; expected one for templates alone")
+        });
     }
 }
 

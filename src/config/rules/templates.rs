@@ -84,6 +84,7 @@ pub(super) fn templates(
         );
     }
     builds::check_apart(file, problems);
+    builds::check_pools(&templates, regions, problems);
     hardware::check_macs(&templates, regions, problems);
     templates
 }
@@ -100,11 +101,6 @@ fn check_built(
     let by_name = template.vmid.is_none() && template.tags.is_empty();
     problems.unless(by_name, &path, || {
         "a template that is built is found by its name; expected neither vmid nor tags beside it".to_owned()
-    });
-    let by_token = region.is_some_and(|region| region.settings.channel != Channel::Local);
-    let shared = build.resource_pool.is_some() && build.resource_pool == template.resource_pool;
-    problems.unless(!(by_token && shared), &path.at("resource_pool"), || {
-        "is the pool of the template's machines: the API token may change and destroy what is in it; expected one for templates alone".to_owned()
     });
 }
 

@@ -95,8 +95,7 @@ fn a_built_template_is_not_in_the_pool_of_machines_on_a_token() {
         "[template.debian.build]",
         "resource_pool = \"kube\"\n[template.debian.build]",
     );
-    let words =
-        "template.debian.build.resource_pool = \"kube\": is the pool of the template's machines";
+    let words = "template.debian.build.resource_pool = \"kube\": is the pool of machines of template debian";
     assert_eq!(messages(&pools), "", "through the broker");
     let token = "channel = \"token\"\nendpoints = [\"https://west.example:8006\"]\ntoken_id = \"scaler@pve!sim\"\ntoken_secret_file = \"/etc/pve-autoscaler/west.token\"\nca_file = \"/etc/pve-autoscaler/west.pem\"\nvmids";
     let by_token = pools.replacen("vmids", token, 1);

@@ -189,21 +189,6 @@ impl InterPodConstraints<'_> {
         rules.wanted.iter().any(missing) && !self.first_of_its_kind(rules)
     }
 
-    /// Counters of pods of which one must be on the node of a pod with these rules, while none has a place.
-    pub(crate) fn missing_on_node(&self, rules: &Rules) -> Vec<CounterId> {
-        let missing = |counter: &CounterId| {
-            let one = &self.counters[*counter];
-            one.total() == 0 && self.topology.is_hostname(one.subject.key)
-        };
-        self.work(1);
-        rules.wanted.iter().copied().filter(missing).collect()
-    }
-
-    /// The counters that count pods of a shape.
-    pub(crate) fn counters_of(&self, shape: ShapeId) -> &[CounterId] {
-        &self.feeds[shape]
-    }
-
     /// Whether domains count for the spreading of pods with these rules that no node is in yet.
     pub(crate) fn waits_for_domains(&self, rules: &Rules) -> bool {
         rules.spread.iter().any(|spread| {

@@ -3,7 +3,6 @@
 //! A domain is a topology key together with one value that a node's label has. Only the keys that some
 //! constraint names are kept.
 
-use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::index::{IndexVec, KeyId, ListIndex, NodeIndex};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -55,11 +54,6 @@ impl TopologyDomains {
     pub(crate) fn find(&self, name: &str) -> Option<KeyId> {
         let mut keys = self.keys.indexed();
         keys.find(|(_, key)| *key.name == *name).map(|(id, _)| id)
-    }
-
-    /// Whether each node is a domain of its own.
-    pub(crate) fn is_hostname(&self, key: KeyId) -> bool {
-        *self.keys[key].name == *HOSTNAME_LABEL
     }
 
     /// Takes a key into use; `labels` are those of every place there is.
