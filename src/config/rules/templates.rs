@@ -11,7 +11,7 @@ use super::{Problems, builds, cloud_init, creations, each, hardware, ipconfig, n
 use crate::config::file::{self, CloneKind, ConfigFile};
 use crate::config::new_vm;
 use crate::config::place::KeyPath;
-use crate::config::settings::{Channel, NetCardSettings, TemplateSettings};
+use crate::config::settings::{NetCardSettings, TemplateSettings};
 use crate::config::syntax;
 use crate::model::network::fixed_addresses;
 
@@ -89,14 +89,8 @@ pub(super) fn templates(
     templates
 }
 
-/// Of a template that is built: how its VM is found, and whose resource pool it is in.
-fn check_built(
-    template: &file::Template,
-    build: &file::Build,
-    path: &KeyPath,
-    region: Option<&ResolvedRegion>,
-    problems: &mut Problems,
-) {
+/// Of a template that is built: how its VM is found.
+fn check_built(template: &file::Template, path: &KeyPath, problems: &mut Problems) {
     let path = path.at("build");
     let by_name = template.vmid.is_none() && template.tags.is_empty();
     problems.unless(by_name, &path, || {
@@ -113,7 +107,7 @@ fn check_template(
     check_source(template, path, region, problems);
     if let Some(build) = &template.build {
         builds::check(build, &path.at("build"), region, problems);
-        check_built(template, build, path, region, problems);
+        check_built(template, path, problems);
     }
     problems.unless(
         template.storage.is_none() || template.clone == CloneKind::Full,
