@@ -87,7 +87,7 @@ pub(super) fn counting(case: Case<'_>, region: &str) -> HostCounting {
     region.map_or_else(HostCounting::default, |region| region.capacity.clone())
 }
 
-/// What the policy says of one host otherwise than of its region.
+/// The reserves and overcommit ratios that the policy sets for one host (`[region.NAME.host.HOST]`); those that it leaves out are the region's.
 fn own(case: Case<'_>, (region, host): (&str, &str)) -> HostOverrides {
     let region = case.policy.regions.get(region);
     let own = region.and_then(|region| region.hosts.get(host));

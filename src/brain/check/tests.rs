@@ -242,7 +242,7 @@ fn a_new_machine_stays_within_every_limit_and_is_needed() {
             .expect("home")
             .host_memory_reserve = 4096 << 30;
     });
-    // What the policy says of the one host.
+    // This host has a reserve of its own, which counts in place of the region's.
     for (rule, own) in [
         (
             CheckRule::HostMemory,

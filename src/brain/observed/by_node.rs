@@ -54,7 +54,7 @@ pub(crate) struct ByNode<'a> {
     begins: IndexVec<ByNodeIndex, BoundPodIndex>,
     /// Node by node; those of one node in the order of their keys.
     bound: IndexVec<BoundPodIndex, Keyed<'a>>,
-    /// What is asked of every pod of `bound`: walks over all pods read this and not the pods.
+    /// For each pod of `bound`, the few facts that walks over all pods need; they are read here, since the pods themselves are scattered in memory.
     running: IndexVec<BoundPodIndex, RunningPod>,
     /// Namespaces and shapes; one may be there more than once.
     pub(crate) kinds: IndexVec<RunningKindIndex, NamespacedShape<'a>>,

@@ -15,7 +15,7 @@ use crate::scale_up::machine_disks;
 use crate::scale_up::storages::StorageRoom;
 use crate::simulation::disks::StorageIndexes;
 
-/// What a pool has of a storage, and asks of it.
+/// One pool's use of one storage: the machines that have disks there, what is promised to them, and what a new one takes.
 #[derive(Debug, Default)]
 struct PoolOnStorage {
     machines: u32,
@@ -23,7 +23,7 @@ struct PoolOnStorage {
     promised: i64,
     /// Bytes that its smallest machine takes; `None`: no clone of it goes there.
     asks: Option<i64>,
-    /// What its new machines leave free.
+    /// The free space that a new machine of the pool must leave on the storage (`min_free_storage`).
     floor: Option<StorageFloor>,
 }
 
@@ -169,7 +169,7 @@ fn state(
     state
 }
 
-/// What keeps disks off a storage, and the others that share its space.
+/// The notes of a storage's row: each reason why no machine gets a disk there now, and which other storages share its space.
 fn notes(
     turn: &DecisionBuilder<'_>,
     (name, region): (&RegionName, &Region),

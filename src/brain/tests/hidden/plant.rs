@@ -7,7 +7,7 @@ use super::super::lab::{GI, Lab, lab};
 use super::super::naive::Naive;
 use super::super::naive::spots;
 use super::super::regions::{self, Second};
-use super::super::sizing::Dice;
+use super::super::sizing::{Dice, SIZES};
 use super::super::wide::claims::within;
 use super::kinds::{Feature, Kind, Limit, With};
 use filters::{NodeInfo, NodeInfos, Site};
@@ -24,19 +24,7 @@ use model::scheduling::{
 const HOSTS: [&str; 3] = ["pve1", "pve2", "pve3"];
 const DRIVER: &str = "csi.example.com";
 const GPU: &str = "example.com/gpu";
-/// Cores and GiB.
-const USUAL: [(u32, i64); 10] = [
-    (2, 4),
-    (4, 8),
-    (8, 16),
-    (2, 8),
-    (4, 16),
-    (4, 4),
-    (8, 8),
-    (8, 32),
-    (1, 2),
-    (12, 24),
-];
+/// Cores and GiB, in ratios that few worlds have.
 const ODD: [(u32, i64); 12] = [
     (1, 16),
     (16, 16),
@@ -636,7 +624,7 @@ impl Planter<'_> {
     fn throw_types(&mut self) {
         let odd = self.has(With::OddTypes);
         let count = self.dice.one(&[1, 2, 3, 3, 4, 6, 10]);
-        let mut sizes = if odd { ODD.to_vec() } else { USUAL.to_vec() };
+        let mut sizes = if odd { ODD.to_vec() } else { SIZES.to_vec() };
         let mut lab = std::mem::replace(&mut self.lab, lab());
         let prices = if odd { self.dice.below(4) } else { 0 };
         let gpus = self.has(With::Gpus);

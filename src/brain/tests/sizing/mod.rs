@@ -13,6 +13,7 @@ use proptest::test_runner::Config;
 use super::lab::Lab;
 use kinds::{Kind, Limit, Style};
 use model::report::PodVerdict;
+pub(super) use plant::SIZES;
 use plant::World;
 
 /// Numbers that look thrown, the same in every run.

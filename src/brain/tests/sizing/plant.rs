@@ -14,8 +14,8 @@ const HOSTS: [&str; 3] = ["pve1", "pve2", "pve3"];
 const ZONE: &str = "topology.kubernetes.io/zone";
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const DRIVER: &str = "csi.example.com";
-/// Cores and GiB.
-const SIZES: [(u32, i64); 10] = [
+/// Cores and GiB of usual instance types.
+pub(in crate::tests) const SIZES: [(u32, i64); 10] = [
     (2, 4),
     (4, 8),
     (8, 16),
