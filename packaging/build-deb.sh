@@ -171,29 +171,12 @@ stage() {
     install -m 0644 packaging/pve-autoscaler.toml "$tree/etc/"
     install -D -m 0644 -t "$tree/doc/examples" contrib/pve-autoscaler.toml
     cp -a contrib/kubernetes contrib/prometheus contrib/grafana "$tree/usr/share/pve-autoscaler/"
-    documentation "$tree/doc"
+    packaging/stage-pages.sh "$tree/doc" || fail "the pages cannot be laid out"
     libraries >"$tree/doc/libraries.txt"
     # Where it was built is nobody's business, and two builds would differ.
     ! grep -F "$PWD" "$tree/doc/libraries.txt" >&2 || fail "libraries.txt names the folder that it was built in"
     generated "$tree"
-    links_lead_somewhere "$tree/doc"
     chmod -R u=rwX,go=rX "$src"
-}
-
-# The pages, laid out as here so that their links lead somewhere; sources are not among them.
-documentation() {
-    local doc="$1"
-    install -D -m 0644 -t "$doc/docs" docs/*.md
-    install -D -m 0644 -t "$doc/docs/decisions" docs/decisions/*.md
-    install -D -m 0644 -t "$doc/docs/page" docs/page/*.png
-    sed -i -E -e 's|\[([^]]*)\]\(\.\./src/[^)]*\)|\1|g' \
-        -e 's|\]\(\.\./contrib/kubernetes/|](/usr/share/pve-autoscaler/kubernetes/|g' "$doc"/docs/*.md
-    # Not beside the others, where debhelper would take it for the package's own.
-    sed -e 's|](docs/|](|g' CHANGELOG.md >"$doc/docs/CHANGELOG.md"
-    sed -e 's|](CHANGELOG.md)|](docs/CHANGELOG.md)|' -e 's|](LICENSE)|](/usr/share/common-licenses/Apache-2.0)|' \
-        -e 's|](contrib/kubernetes/|](/usr/share/pve-autoscaler/kubernetes/|' README.md >"$doc/README.md"
-    sed -e 's|](CHANGELOG.md)|](docs/CHANGELOG.md)|' \
-        -e 's|](LICENSE)|](/usr/share/common-licenses/Apache-2.0)|' CONTRIBUTING.md >"$doc/CONTRIBUTING.md"
 }
 
 # Man pages, completions, schema and reference manual, from the program's own description of its commands.
@@ -211,20 +194,6 @@ generated() {
         "$tree/usr/share/fish/vendor_completions.d/pve-autoscaler.fish"
     install -m 0644 -t "$tree/usr/share/pve-autoscaler" "$made"/*.schema.json
     install -m 0644 "$made/configuration.md" "$tree/doc/docs/"
-}
-
-# Links between the staged pages lead somewhere; the installed package is asked again by try-deb.sh, an hour later.
-links_lead_somewhere() {
-    local doc="$1" path missing=0
-    while read -r path; do
-        [ -e "$doc/$path" ] || { echo "build-deb: a page links to $path, which the package does not have" >&2 && missing=1; }
-    done < <(
-        cd "$doc"
-        for page in *.md docs/*.md docs/decisions/*.md; do
-            { grep -oE '\]\([^):# ]+[)#]' "$page" || true; } | sed -e 's/[)#]$//' -e '/^](\//d' -e "s|^](|$(dirname "$page")/|"
-        done
-    )
-    [ "$missing" -eq 0 ]
 }
 
 mkdir -p "$out"

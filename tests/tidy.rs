@@ -803,6 +803,33 @@ fn links_between_pages_lead_somewhere() {
     none(&dead);
 }
 
+/// The package has the pages without the sources, and fails to build where one of them links to what is left out.
+#[test]
+fn the_package_can_be_given_its_pages() {
+    let staged = tempfile::tempdir().expect("a folder for the pages");
+    let script = root().join("packaging/stage-pages.sh");
+    let output = std::process::Command::new(script)
+        .arg(staged.path())
+        .output();
+    let output = output.expect("the script runs");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let read = |page: &str| std::fs::read_to_string(staged.path().join(page)).expect(page);
+    for page in [
+        "README.md",
+        "docs/architecture.md",
+        "docs/decisions/machines-stay-open.md",
+    ] {
+        assert!(
+            !read(page).contains("src/brain/README.md)"),
+            "{page} links to sources"
+        );
+    }
+}
+
 #[test]
 fn the_index_of_decisions_has_them_all() {
     let decisions = Path::new("docs/decisions");
