@@ -138,7 +138,7 @@ part_page() {
         return 0
     fi
     shown build --locked
-    part "the page in a browser" limited 600 python3 tests/page/run.py \
+    part "the page in a browser" limited 900 python3 tests/page/run.py \
         "${CARGO_TARGET_DIR:-target}/debug/pve-autoscaler"
 }
 

@@ -12,6 +12,9 @@
 #   Debian's mirror (setup looks at it)  road/mirror, with a certificate of an authority that the root trusts
 #   an answer at the terminal            Enter at each question, and y (road/at-terminal)
 #   answers.toml                         the file on docs/setup.md, with cp1 for the address in it
+#
+# Each line that a person types is a step: it is numbered as it is typed, with the seconds until its command ended or showed what was
+# waited for. The last lines say how many steps the road has and how many minutes they took; the time in which a person reads is not in them.
 
 readonly road=/root/try/road world=/run/road
 readonly release=/srv/pve-autoscaler
@@ -46,6 +49,44 @@ at_terminal() {
 }
 # watched PATTERN SECONDS LINE: a command that has no end shows it.
 watched() { typed "timeout --foreground $2 $3 | tee /root/try/watched | grep -qE -m 1 '$1'" || { tail -n 12 /root/try/watched && false; }; }
+
+# What was typed so far: lines in all; and by leg of the road, lines and milliseconds.
+steps=0
+declare -A leg_steps=() leg_millis=()
+millis() { echo "$((${EPOCHREALTIME//[!0-9]/} / 1000))"; }
+# tenths NUMBER UNIT: how many units NUMBER is, with one decimal.
+tenths() {
+    local tenths=$((($1 * 10 + $2 / 2) / $2))
+    echo "$((tenths / 10)).$((tenths % 10))"
+}
+# counted NUMBER WORD
+counted() { if [ "$1" = 1 ]; then echo "1 $2"; else echo "$1 $2s"; fi; }
+# step LEG LINE COMMAND...: COMMAND, which types LINE, must succeed. Counts LINE for this leg of the road.
+step() {
+    local leg="$1" line="$2" began took
+    shift 2
+    began="$(millis)"
+    hold "$leg: $line" "$@"
+    took=$(($(millis) - began))
+    steps=$((steps + 1))
+    leg_steps["$leg"]=$((${leg_steps["$leg"]-0} + 1))
+    leg_millis["$leg"]=$((${leg_millis["$leg"]-0} + took))
+    printf 'step %2d %6s s  %s\n' "$steps" "$(tenths "$took" 1000)" "$line"
+}
+# road_in_numbers: steps and time of the way from the package to the Ready node, by part of README, and of what is tried beside it.
+road_in_numbers() {
+    local leg all=0 took=0
+    for leg in "README 1" "README 2" "README 3" "README 4"; do
+        leg_in_numbers "$leg"
+        all=$((all + ${leg_steps["$leg"]-0})) took=$((took + ${leg_millis["$leg"]-0}))
+    done
+    echo "road: from the package to the Ready node: $(counted "$all" step) and $(counted "$(cat "$world/answers")" answer)," \
+        "$(tenths "$took" 60000) minutes on $(counted "$(nproc)" core)"
+    for leg in "README 1, the repository" "README 4, afterwards" docs/setup.md; do
+        echo "beside the $(leg_in_numbers "$leg")"
+    done
+}
+leg_in_numbers() { echo "road: $1: $(counted "${leg_steps["$1"]-0}" step), $(tenths "${leg_millis["$1"]-0}" 1000) s"; }
 
 # certificate NAME FILE: FILE.pem and FILE.key, signed by itself.
 certificate() {
@@ -94,7 +135,7 @@ road_world() {
 
 # README, 1: both ways to the package, the second from a host as new.
 road_package() {
-    local line
+    local line leg="README 1"
     if [ ! -e "$release" ]; then
         mkdir -p "$release"
         cp "$this" "$release/pve-autoscaler_0_$(dpkg --print-architecture).deb"
@@ -104,9 +145,14 @@ road_package() {
     hold "README has commands for the package" grep -q '^apt install ' /root/try/step-1
     while IFS= read -r line <&3; do
         case "$line" in
-            "cd $release") [ "$(cat "$world/folder")" = /root ] || another_way || return 0 ;;
+            "cd $release")
+                if [ "$(cat "$world/folder")" != /root ]; then
+                    another_way || return 0
+                    leg="README 1, the repository"
+                fi
+                ;;
         esac
-        hold "README 1: $line" typed "$line"
+        step "$leg" "$line" typed "$line"
     done 3</root/try/step-1
     hold "installed from the repository, it is this package" from_repository
 }
@@ -128,16 +174,20 @@ from_repository() {
 
 # README, 2 and 3.
 road_setup() {
-    local line
+    local part line
     echo /root >"$world/folder"
-    part_of README.md '^\*\*2\. ' '^\*\*4\. ' | blocks sh >/root/try/step-2
+    part_of README.md '^\*\*2\. ' '^\*\*3\. ' | blocks sh >/root/try/step-2
+    part_of README.md '^\*\*3\. ' '^\*\*4\. ' | blocks sh >/root/try/step-3
     hold "README has a setup" grep -qx 'pve-autoscaler setup --kubeconfig admin.conf' /root/try/step-2
-    while IFS= read -r line <&3; do
-        case "$line" in
-            "pve-autoscaler setup "*) hold "README 2: $line" at_terminal "$setup_seconds" "$line" ;;
-            *) hold "README 2, 3: $line" typed "$line" ;;
-        esac
-    done 3</root/try/step-2
+    hold "README looks at what was set up" grep -q '^pve-autoscaler doctor' /root/try/step-3
+    for part in 2 3; do
+        while IFS= read -r line <&3; do
+            case "$line" in
+                "pve-autoscaler setup "*) step "README $part" "$line" at_terminal "$setup_seconds" "$line" ;;
+                *) step "README $part" "$line" typed "$line" ;;
+            esac
+        done 3<"/root/try/step-$part"
+    done
     hold "the mirror's newest image was downloaded for the template" grep -q "downloading https://cloud.debian.org/images/cloud/trixie/$image_date/" /root/try/terminal
     hold "the guest ran the build" grep -q 'the guest runs install' /root/try/terminal
     hold "the daemon reaches Kubernetes and PVE" soon 30 ready
@@ -145,17 +195,19 @@ road_setup() {
 
 # road_node SINCE: README, 4: pods that no node has room for, and the machine for them.
 road_node() {
-    local line
+    local line leg="README 4"
     part_of README.md '^\*\*4\. ' '^\*\*What the file says' | blocks sh >/root/try/step-4
     hold "README has pods to try it with" grep -q '^kubectl create deployment ' /root/try/step-4
     while IFS= read -r line <&3; do
         case "$line" in
             "pve-autoscaler status --watch")
-                hold "README 4: $line: the node is ready" watched '^  workers +0 +5 +1 ' "$machine_seconds" "$line"
+                # Until it shows one Ready node of the pool.
+                step "$leg" "$line" watched '^  workers +0 +5 +1 ' "$machine_seconds" "$line"
+                leg="README 4, afterwards"
                 hold "Kubernetes has the Ready node" soon 10 node_is_ready
                 hold "the pods run on it" soon 30 pods_run_there
                 ;;
-            *) hold "README 4: $line" typed "$line" ;;
+            *) step "$leg" "$line" typed "$line" ;;
         esac
     done 3</root/try/step-4
     hold "no call was refused by the broker" no_refusal "--since=@$1"
@@ -187,7 +239,7 @@ road_answers() {
     blocks sh </root/try/answers.md >/root/try/answers
     hold "docs/setup.md has a setup without a person" grep -q ' --yes$' /root/try/answers
     while IFS= read -r line <&3; do
-        hold "docs/setup.md: $line" typed "$line"
+        step docs/setup.md "$line" typed "$line"
     done 3</root/try/answers
     hold "the pool has what was answered" grep -q '^max = 10 ' "$config"
     hold "the same answers again: nothing is to be done" nothing_to_do
@@ -199,6 +251,7 @@ road_of_a_new_user() {
     since="$(date +%s)"
     mkdir -p "$world"
     echo /root >"$world/folder"
+    echo 0 >"$world/answers"
     # The root has no network: apt would wait for Debian's names.
     [ ! -e "$sources" ] || mv "$sources" "$world/sources.list"
     road_package
@@ -206,6 +259,7 @@ road_of_a_new_user() {
     road_setup
     road_node "$since"
     road_answers
+    road_in_numbers
     quiet_dpkg -P pve-autoscaler >/dev/null 2>&1
     systemctl stop road-pve road-kube road-mirror
     cp "$world/hosts" /etc/hosts

@@ -33,7 +33,7 @@ pub(super) struct HistoryOutput<'a> {
     schema_version: u32,
     /// The same number, under the name that it had at first.
     version: u32,
-    /// The versions of the program that wrote this part of the record, in that order.
+    /// The versions of the program that recorded these deeds, in that order.
     programs: &'a [Arc<str>],
     /// What was decided and done, the oldest first.
     deeds: &'a [Deed],
@@ -58,10 +58,10 @@ pub(super) fn run(options: &HistoryOptions) -> Result<(), CliFailure> {
     let most = usize::try_from(options.limit)?;
     let ToldDeeds {
         deeds: before,
-        programs,
         damage: unread,
     } = history.find_deeds(&filter, most.saturating_add(BEFORE))?;
     let deeds = &before[before.len().saturating_sub(most)..];
+    let programs = programs_of(deeds);
     if matches!(options.output, OutputFormat::Json | OutputFormat::Yaml) {
         let told = HistoryOutput {
             schema_version: SCHEMA_VERSION,
@@ -108,7 +108,18 @@ pub(super) fn run(options: &HistoryOptions) -> Result<(), CliFailure> {
 /// The version of `-o json`.
 const SCHEMA_VERSION: u32 = 1;
 
-/// The line above the table: which programs wrote what it tells.
+/// The versions of the program that recorded these deeds, in that order.
+fn programs_of(deeds: &[Deed]) -> Vec<Arc<str>> {
+    let mut programs: Vec<Arc<str>> = Vec::new();
+    for program in deeds.iter().filter_map(|deed| deed.program.as_ref()) {
+        if !programs.contains(program) {
+            programs.push(program.clone());
+        }
+    }
+    programs
+}
+
+/// The line above the table: which programs recorded what it tells.
 fn recorded_by(programs: &[Arc<str>]) -> String {
     let those = match programs {
         [] => return String::new(),

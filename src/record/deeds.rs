@@ -16,9 +16,7 @@ pub(super) struct FoundDeeds<'a> {
     filter: &'a Filter,
     most: usize,
     pub(super) deeds: VecDeque<Deed>,
-    /// The versions of the program that wrote what was looked at of the time that is asked for, in that order.
-    pub(super) programs: Vec<Arc<str>>,
-    /// The program that writes at present.
+    /// The version of the program that wrote what is looked at.
     program: Option<Arc<str>>,
     /// Machines that had to do with what is asked for.
     machines: BTreeSet<Arc<str>>,
@@ -60,7 +58,6 @@ impl<'a> FoundDeeds<'a> {
             filter,
             most,
             deeds: VecDeque::new(),
-            programs: Vec::new(),
             program: None,
             machines: BTreeSet::new(),
             number: 0,
@@ -77,15 +74,21 @@ impl<'a> FoundDeeds<'a> {
         if self.deeds.len() >= self.most.max(1) {
             self.deeds.pop_front();
         }
-        let decision = self.number;
-        self.deeds.push_back(Deed { at, decision, kind });
+        self.deeds.push_back(Deed {
+            at,
+            decision: self.number,
+            program: self.program.clone(),
+            kind,
+        });
     }
 
     pub(super) fn look(&mut self, line: &ReadLine) {
         if let Some(number) = line.number {
             self.number = number;
         }
-        self.note_program(line);
+        if let Some(program) = &line.program {
+            self.program = Some(program.as_str().into());
+        }
         if line.skipped.lost > 0 && self.filter.is_open() {
             let many = line.skipped.lost;
             self.tell(line.at, DeedKind::Lost { many });
@@ -141,18 +144,6 @@ impl<'a> FoundDeeds<'a> {
                 );
             }
             _ => {}
-        }
-    }
-
-    fn note_program(&mut self, line: &ReadLine) {
-        if let Some(program) = &line.program {
-            self.program = Some(program.as_str().into());
-        }
-        if let Some(program) = self.program.as_ref()
-            && self.filter.holds_time(line.at)
-            && !self.programs.contains(program)
-        {
-            self.programs.push(program.clone());
         }
     }
 
@@ -237,4 +228,29 @@ fn lacks_kubernetes(unread: &Value) -> bool {
     let sources = unread.as_array().into_iter().flatten();
     let mut sources = sources.filter_map(Value::as_str);
     sources.any(|source| !source.starts_with("pve/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The program that recorded a deed is that of the whole state before it, also for what came of a decision.
+    #[test]
+    fn each_deed_has_the_program_that_recorded_it() {
+        let filter = Filter::default();
+        let mut found = FoundDeeds::new(&filter, 10);
+        for text in [
+            r#"{"at": "2026-01-01T08:00:01Z", "what": "asked", "asked": "pause", "message": "nobody is known yet"}"#,
+            r#"{"at": "2026-01-01T08:00:02Z", "what": "whole", "program": "0.1.0", "number": 1}"#,
+            r#"{"at": "2026-01-01T08:00:03Z", "what": "asked", "asked": "resume"}"#,
+            r#"{"at": "2026-01-01T08:00:04Z", "what": "whole", "program": "0.2.0", "number": 1}"#,
+            r#"{"at": "2026-01-01T08:00:05Z", "what": "ended", "action": {"kind": "start", "target": {"machine": "small-aaaaa"}}}"#,
+        ] {
+            found.look(&serde_json::from_str(text).expect("a record"));
+        }
+        let programs = found.deeds.iter().map(|deed| deed.program.as_deref());
+        let programs: Vec<Option<&str>> = programs.collect();
+        let (old, new) = (Some("0.1.0"), Some("0.2.0"));
+        assert_eq!(programs, [None, old, old, new, new]);
+    }
 }

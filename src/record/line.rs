@@ -263,6 +263,9 @@ pub struct Deed {
     pub at: Time,
     /// The number of the decision, counted since the start of its daemon; for what came later, of the one before it.
     pub decision: u64,
+    /// The version of the program that recorded it; `None` where the record does not tell it.
+    #[serde(skip)]
+    pub program: Option<Arc<str>>,
     /// What.
     #[serde(flatten)]
     pub kind: DeedKind,

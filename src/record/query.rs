@@ -96,8 +96,6 @@ pub struct History {
 pub struct ToldDeeds {
     /// The latest deeds, in the order in which they were recorded.
     pub deeds: Vec<Deed>,
-    /// The versions of the program that wrote that part, in that order.
-    pub programs: Vec<Arc<str>>,
     /// What of the part could not be read.
     pub damage: Vec<String>,
 }
@@ -205,7 +203,7 @@ impl History {
         Ok(self.find_deeds(filter, most)?.deeds)
     }
 
-    /// [`deeds`](Self::deeds), who wrote that part of the record, and what of it could not be read.
+    /// [`deeds`](Self::deeds), and what of that part of the record could not be read.
     ///
     /// # Errors
     /// It may not be read.
@@ -217,7 +215,6 @@ impl History {
         }
         Ok(ToldDeeds {
             deeds: found.deeds.into(),
-            programs: found.programs,
             damage: records.damage,
         })
     }

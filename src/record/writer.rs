@@ -26,7 +26,7 @@ use crate::model::time::{Span, Time};
 const QUEUE: usize = 32;
 /// The end of the thread is waited for no longer: a disk may hang.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// While nothing happens, this often a line says that it is so.
+/// While nothing happens, this often a line says that it is so. The page takes a record that is older for one that has ended (`HOLDS`).
 const QUIET: Span = Span::minutes(10);
 /// A segment is closed after this long: with it what is too old can go.
 const SEGMENT_AGE: Span = Span::minutes(12 * 60);

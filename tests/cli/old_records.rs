@@ -5,6 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
+use pve_autoscaler::record::{Filter, History};
+
 use super::{program, text};
 
 /// A folder below `tests/cli/records`, how many decisions are in it, and what `history` says of it.
@@ -59,6 +61,46 @@ fn history_reads_what_earlier_versions_recorded() {
             "{version}: {}",
             text(&output.stderr)
         );
+    }
+}
+
+/// A record that another version began and a newer one goes on with. Rows that are not shown have no part in who recorded what is told.
+#[test]
+fn history_names_the_versions_of_the_rows_that_it_shows() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let old = History::open(&record("0.1.0")).expect("a record");
+    let (all, newer) = (Filter::default(), folder.path().join("newer"));
+    std::fs::create_dir(&newer).expect("a folder of its own");
+    old.copy(&all, folder.path(), &str::to_owned)
+        .expect("copied");
+    let by_newer = |text: &str| text.replace(r#""program":"0.1.0""#, r#""program":"0.2.0""#);
+    old.copy(&all, &newer, &by_newer).expect("copied");
+    // It is the segment after the one of the same time.
+    let segment = "00000001-1767254400000.segment";
+    let next = "00000002-1767254400000.segment";
+    std::fs::rename(newer.join(segment), folder.path().join(next)).expect("renamed");
+    let history = |arguments: &[&str]| {
+        let output = program()
+            .args(["history", "--record"])
+            .arg(folder.path())
+            .args(arguments)
+            .output()
+            .expect("it runs");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    for (arguments, versions, list) in [
+        (&["--limit", "1"][..], "version 0.2.0", &["0.2.0"][..]),
+        (&[], "versions 0.1.0 and 0.2.0", &["0.1.0", "0.2.0"]),
+        (&["--pool", "nobodys"], "", &[]),
+    ] {
+        let told = history(arguments);
+        let head = told.lines().next().unwrap_or_default();
+        let recorded = head.strip_prefix("Recorded by ").unwrap_or_default();
+        assert_eq!(recorded, versions, "{arguments:?}:\n{told}");
+        let json = history(&[arguments, &["-o", "json"]].concat());
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(json["programs"], serde_json::json!(list), "{arguments:?}");
     }
 }
 

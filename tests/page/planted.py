@@ -166,6 +166,15 @@ OF_INSTALLATION = [
     Bug("after a break it is never live again", "/page/live.js",
         [("again = setTimeout(open, pause);", "")], comes_back),
 ]
+# Of a world with one of each: one node, one pod that waits.
+OF_SINGLE = [
+    Bug("one is called several", "/page/format.js", [('number === 1 ? "" : "s"', '"s"')], on_demo(stories.one_is_counted_as_one)),
+    Bug("a row stands for no other, and says so", "/page/now.js",
+        [("if (all.length - 1 <= ALIKE) return [row];", "if (all.length > 1 && all.length - 1 <= ALIKE) return [row];")],
+        on_demo(stories.one_row_stands_alone)),
+    Bug("the picture ends with the last change", "/page/when.js", [("picture(untilNow(this.told),", "picture(this.told.points,")],
+        on_demo(stories.lines_reach_now)),
+]
 
 
 def find(browser, world, bugs):

@@ -1,6 +1,6 @@
 """The page in a real browser.
 
-    python3 tests/page/run.py target/debug/pve-autoscaler [--pictures FOLDER] [--only closed|planted|demo|large]
+    python3 tests/page/run.py target/debug/pve-autoscaler [--pictures FOLDER] [--only closed|demo|single|large|planted]
 
 Needs chromium and chromedriver. Pictures for the README are written where --pictures says.
 """
@@ -17,8 +17,9 @@ from checks import expect, look_over  # noqa: E402
 import stories  # noqa: E402
 from closed import of_closed_page  # noqa: E402
 from large import of_large_cluster  # noqa: E402
-from planted import OF_DEMO, OF_INSTALLATION, find  # noqa: E402
+from planted import OF_DEMO, OF_INSTALLATION, OF_SINGLE, find  # noqa: E402
 from quiet import quiet  # noqa: E402
+from single import of_single_node, world_of_one  # noqa: E402
 from world import Demo, Installation, ready  # noqa: E402
 
 def of_small_cluster(browser, demo, pictures):
@@ -44,8 +45,8 @@ def of_small_cluster(browser, demo, pictures):
     stories.stores_are_told(browser)
     kept(browser)
     why(browser, pictures)
-    keyboard(browser)
-    themes(browser)
+    stories.keyboard(browser)
+    stories.themes(browser)
     what_if(browser, pictures)
     stories.legends(browser)
     stories.marks_lead_to_their_decisions(browser)
@@ -215,50 +216,6 @@ def what_if(browser, pictures):
     browser.shows("Pending pods")
 
 
-def keyboard(browser):
-    """With the keyboard alone: to a table's order, into a row, and it stays there while the page changes."""
-    browser.run("location.reload()")
-    browser.shows("Pending pods")
-    browser.shows("live", "#link", seconds=60)
-    seen = []
-    for _ in range(80):
-        browser.press("tab")
-        it = browser.run("""const it = document.activeElement; const style = getComputedStyle(it);
-            return [it.textContent.trim().slice(0, 40), it.tagName, style.outlineStyle !== 'none' && style.outlineWidth !== '0px',
-                    it.closest('section')?.querySelector('h2')?.textContent ?? '']""")
-        expect(it[1] == "BODY" or it[2], f"no ring shows where the focus is: {it}")
-        seen.append(it)
-        if it[0] == "Show pods":
-            break
-    words = [it[0] for it in seen]
-    for wanted in ["Skip to the content", "pve-autoscaler", "Now", "Why", "What if", "Theme: as the system", "Show pods"]:
-        expect(wanted in words, f"{wanted!r} cannot be reached: {words}")
-    browser.press("enter")
-    browser.wait("the pods", "return document.activeElement.textContent === 'Hide pods' && document.querySelector('.under table') !== null")
-    time.sleep(2.5)
-    still = browser.run("return document.activeElement.textContent")
-    expect(still == "Hide pods", f"the focus went away while the page changed: {still!r}")
-    browser.press("space")
-    browser.wait("they are hidden", "return document.querySelector('.under') === null")
-
-
-def themes(browser):
-    """The button goes through three, and what was chosen stays."""
-    ground = lambda: browser.run("return getComputedStyle(document.body).backgroundColor")
-    light = ground()
-    browser.click("Theme: as the system")
-    browser.click("Theme: light")
-    dark = ground()
-    expect(dark != light, "dark is as light")
-    browser.run("location.reload()")
-    browser.shows("Pending pods")
-    expect(ground() == dark, "the theme was forgotten")
-    browser.click("Theme: dark")
-    browser.theme("dark")
-    expect(ground() == dark, "the system says dark")
-    browser.theme("light")
-
-
 def of_demo(browser, binary, pictures):
     demo = Demo(binary, 30)
     try:
@@ -296,14 +253,20 @@ def of_planted_bugs(browser, binary):
         find(browser, world, OF_INSTALLATION)
     finally:
         world.end()
+    world = world_of_one(binary)
+    try:
+        find(browser, world, OF_SINGLE)
+    finally:
+        world.end()
 
 
 def main(binary, pictures, only):
     parts = {
         "closed": (lambda browser: of_closed_page(browser, binary, pictures), "a login, over TLS"),
         "demo": (lambda browser: of_demo(browser, binary, pictures), "views, themes, widths, keyboard"),
+        "single": (lambda browser: of_single_node(browser, binary), "one node, one pod, one machine: views, themes, widths, keyboard"),
         "large": (lambda browser: of_large_cluster(browser, binary), "500 nodes, a daemon that dies"),
-        "planted": (lambda browser: of_planted_bugs(browser, binary), f"{len(OF_DEMO) + len(OF_INSTALLATION)} planted bugs"),
+        "planted": (lambda browser: of_planted_bugs(browser, binary), f"{len(OF_DEMO + OF_INSTALLATION + OF_SINGLE)} planted bugs"),
     }
     expect(only is None or only in parts, f"no part {only!r}; there are {', '.join(parts)}")
     browser = Browser()

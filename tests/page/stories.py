@@ -99,6 +99,19 @@ STORES = """
 const rows = [...document.querySelectorAll('[aria-labelledby=storages] tbody tr, [aria-labelledby=pci-devices] tbody tr, [aria-labelledby=addresses] tbody tr')];
 return Object.fromEntries(rows.map((row) => [row.querySelector('th').innerText, row.innerText]));
 """
+# What is said of one as if it were several, and the other way round: in what can be read, and in what a reader of screens says instead.
+MISCOUNTED = r"""
+const things = '(?:node|pod|machine|guest|host|pool|decision)';
+const wrong = [`(?<![\\d.,:-])1\\s+${things}s\\b`, `(?<![\\d.,:-])(?:0|[2-9]|\\d\\d+) ${things}\\b(?![-/.])`, '(?<![\\d.,:-])1 have\\b', '\\b(\\d+) to \\1\\b'];
+const said = [document.querySelector('main').innerText, ...[...document.querySelectorAll('main [aria-label]')].map((it) => it.getAttribute('aria-label'))];
+return said.flatMap((text) => text.match(new RegExp(wrong.join('|'), 'g')) ?? []);
+"""
+# By how many pixels the lines of the picture end before the present, which is 12 pixels before the picture's end.
+SHORT_BY = """
+const picture = document.querySelector('.picture');
+const end = picture.getBoundingClientRect().right - 12;
+return [...picture.querySelectorAll('path.line')].map((line) => Math.round(end - line.getBoundingClientRect().right));
+"""
 # What stands in the cards of machines under way, by their names.
 CARDS = """
 const cards = [...document.querySelectorAll('.work > li')];
@@ -360,3 +373,90 @@ def legends(browser):
     expect(not missing, f"the legend of When lacks {missing}")
     browser.go("#/")
     browser.shows("Pending pods")
+
+
+def one_is_not_several(browser, view):
+    """Words beside a number agree with it."""
+    wrong = browser.run(MISCOUNTED)
+    expect(not wrong, f"{view}: {wrong}")
+
+
+def one_is_counted_as_one(browser):
+    """Of one node and one pod, with all views that have sums."""
+    browser.go("#/")
+    browser.shows("1 pod pending", ".line")
+    one_is_not_several(browser, "Now")
+    browser.go("#/when")
+    browser.shows(" of pools; ", ".line", seconds=30)
+    one_is_not_several(browser, "When")
+
+
+def one_row_stands_alone(browser):
+    """Beside the one pod that waits there is nothing to open, and below a table of one row nothing to turn or to filter."""
+    browser.go("#/")
+    browser.shows("default/pod-0001", "[aria-labelledby=pending]")
+    for section, buttons in [("pending", 0), ("nodes", 1)]:
+        found = browser.run("""const part = document.querySelector(`[aria-labelledby=${arguments[0]}]`);
+            const shown = (it) => it.checkVisibility();
+            return { rows: part.querySelectorAll('tbody tr').length, buttons: [...part.querySelectorAll('tbody button')].filter(shown).length,
+                     pagers: [...part.querySelectorAll('.pager')].filter(shown).length }""", section)
+        expect(found == {"rows": 1, "buttons": buttons, "pagers": 0}, f"the one row of {section}: {found}")
+
+
+def lines_reach_now(browser):
+    """While nothing changes, the lines of When go on to the present, however long ago a change was recorded."""
+    browser.go("#/when")
+    for _ in range(40):
+        browser.shows(" of pools; ", ".line", seconds=30)
+        last = "return fetch('/api/when').then((answer) => answer.json()).then(({ points, now }) => now - (points.at(-1)?.at ?? now))"
+        if browser.run(last) > 5_000:
+            break
+        time.sleep(1)
+    browser.click("Read again")
+    browser.shows(" of pools; ", ".line", seconds=30)
+    short = browser.run(SHORT_BY)
+    expect(len(short) == 3 and all(abs(by) <= 4 for by in short), f"the lines end {short} pixels before the present")
+
+
+def keyboard(browser):
+    """With the keyboard alone: to a table's order, into a row, and it stays there while the page changes."""
+    browser.run("location.hash = '#/'; location.reload()")
+    browser.shows("Pending pods")
+    browser.shows("live", "#link", seconds=60)
+    seen = []
+    for _ in range(80):
+        browser.press("tab")
+        it = browser.run("""const it = document.activeElement; const style = getComputedStyle(it);
+            return [it.textContent.trim().slice(0, 40), it.tagName, style.outlineStyle !== 'none' && style.outlineWidth !== '0px',
+                    it.closest('section')?.querySelector('h2')?.textContent ?? '']""")
+        expect(it[1] == "BODY" or it[2], f"no ring shows where the focus is: {it}")
+        seen.append(it)
+        if it[0] == "Show pods":
+            break
+    words = [it[0] for it in seen]
+    for wanted in ["Skip to the content", "pve-autoscaler", "Now", "Why", "What if", "Theme: as the system", "Show pods"]:
+        expect(wanted in words, f"{wanted!r} cannot be reached: {words}")
+    browser.press("enter")
+    browser.wait("the pods", "return document.activeElement.textContent === 'Hide pods' && document.querySelector('.under table') !== null")
+    time.sleep(2.5)
+    still = browser.run("return document.activeElement.textContent")
+    expect(still == "Hide pods", f"the focus went away while the page changed: {still!r}")
+    browser.press("space")
+    browser.wait("they are hidden", "return document.querySelector('.under') === null")
+
+
+def themes(browser):
+    """The button goes through three, and what was chosen stays."""
+    ground = lambda: browser.run("return getComputedStyle(document.body).backgroundColor")
+    light = ground()
+    browser.click("Theme: as the system")
+    browser.click("Theme: light")
+    dark = ground()
+    expect(dark != light, "dark is as light")
+    browser.run("location.reload()")
+    browser.shows("Pending pods")
+    expect(ground() == dark, "the theme was forgotten")
+    browser.click("Theme: dark")
+    browser.theme("dark")
+    expect(ground() == dark, "the system says dark")
+    browser.theme("light")

@@ -17,7 +17,7 @@ from browser import free_port, until
 SECRET = "00000000-0000-4000-8000-000000000001"
 ADMIN = "sim-admin-token"
 PASSWORD = "correct horse battery"
-# Pods that no node and no pool takes. They come last: the simulated scheduler tries them again with every change.
+# Pods that no node and no pool takes, unless the test says another number.
 WAITING = 20
 
 
@@ -70,9 +70,9 @@ class Demo(Program):
 
 
 class Installation:
-    """The daemon as it is installed, between simulators with so many nodes and pods."""
+    """The daemon as it is installed, between simulators with so many nodes and pods, of which so many wait."""
 
-    def __init__(self, binary, nodes, pods, closed=False):
+    def __init__(self, binary, nodes, pods, waiting=WAITING, closed=False):
         self.binary = binary
         self.folder = tempfile.TemporaryDirectory(prefix="page-test-")
         self.path = lambda name: os.path.join(self.folder.name, name)
@@ -85,7 +85,7 @@ class Installation:
         self.address = kube
         self.port = free_port()
         self.url = f"{'https' if closed else 'http'}://127.0.0.1:{self.port}/"
-        fill(kube, nodes, pods)
+        fill(kube, nodes, pods, waiting)
         with open(self.path("secret"), "w", encoding="utf-8") as file:
             file.write(SECRET)
         with open(self.path("config.toml"), "w", encoding="utf-8") as file:
@@ -160,8 +160,9 @@ users_file = "{self.path('users')}"
         self.folder.cleanup()
 
 
-def fill(address, nodes, pods):
-    """Nodes that are Ready, pods on them, and some that wait."""
+def fill(address, nodes, pods, waiting):
+    """Nodes that are Ready, pods on them, and some that wait: the last ones, for the simulated scheduler tries them again with every
+    change."""
     local = threading.local()
 
     def send(method, path, body, kind="application/json"):
@@ -185,7 +186,7 @@ def fill(address, nodes, pods):
              {"status": {"capacity": size, "allocatable": size, "conditions": [ready]}}, "application/merge-patch+json")
 
     def pod(number):
-        waits = number >= pods - WAITING
+        waits = number >= pods - waiting
         place = {} if waits else {"nodeName": f"node-{number % nodes:03}"}
         cpu = "64" if waits else "250m"
         send("POST", "/api/v1/namespaces/default/pods", {

@@ -9,6 +9,7 @@ fn a_removal_took_its_own_time_and_not_its_machines_life() {
     let deed = |at: i64, kind: DeedKind| Deed {
         at: Time(at * 1_000),
         decision: 1,
+        program: None,
         kind,
     };
     let planned = |action: &str| DeedKind::Planned {
@@ -64,6 +65,7 @@ fn why_a_host_was_chosen_is_told_in_detail_and_of_one_machine() {
     let deeds = [Deed {
         at: Time(0),
         decision: 7,
+        program: None,
         kind: DeedKind::Planned {
             action: "create".to_owned(),
             machine: "small-aaaaa".into(),
@@ -100,6 +102,7 @@ fn what_several_rows_say_is_told_once() {
     let failed = |at: i64, machine: &str, failure: &str| Deed {
         at: Time(at * 1_000),
         decision: 1,
+        program: None,
         kind: DeedKind::Ended {
             action: "create".to_owned(),
             machine: machine.into(),
@@ -137,4 +140,21 @@ fn what_several_rows_say_is_told_once() {
     let wide = told(true);
     assert_eq!(wide.matches(failure).count(), 3, "{wide}");
     assert!(!wide.contains("(1)"), "{wide}");
+}
+
+/// Deeds that are not shown have programs of their own, which are not named; one that recorded in two times is named once.
+#[test]
+fn only_programs_of_the_deeds_that_are_shown_are_named() {
+    let deed = |program: Option<&str>| Deed {
+        at: Time(0),
+        decision: 1,
+        program: program.map(Into::into),
+        kind: DeedKind::Lost { many: 1 },
+    };
+    let deeds = ["0.1.0", "0.2.0", "0.1.0"].map(|program| deed(Some(program)));
+    let head = |deeds: &[Deed]| recorded_by(&programs_of(deeds));
+    assert_eq!(head(&deeds), "Recorded by versions 0.1.0 and 0.2.0\n");
+    assert_eq!(head(&deeds[1..2]), "Recorded by version 0.2.0\n");
+    assert_eq!(head(&[]), "");
+    assert_eq!(head(&[deed(None)]), "");
 }

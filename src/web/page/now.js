@@ -99,10 +99,10 @@ export class Now {
     const waiting = status.pending.held + status.pending.no_compatible_pool;
     const tiles = [
       ["Nodes of pools", known ? sum("ready") + sum("unready") : "?", `${known && sum("unready") ? `${sum("unready")} not ready; ` : ""}${nodes.length} in the cluster`, ""],
-      ["Coming", sum("coming"), "machines on their way up", ""],
-      ["Leaving", sum("leaving"), "machines on their way down", ""],
-      ["Pending pods", pending.total, `${status.pending.awaited} have a place or one on its way${status.pending.batched ? `, ${status.pending.batched} planned for soon` : ""}`, ""],
-      ["Without prospect", waiting, "on hold, or no pool can run them", waiting ? "warn" : ""],
+      ["Coming", sum("coming"), onTheWay(sum("coming"), "up"), ""],
+      ["Leaving", sum("leaving"), onTheWay(sum("leaving"), "down"), ""],
+      ["Pending pods", pending.total, `${status.pending.awaited} ${status.pending.awaited === 1 ? "has" : "have"} a place or one on its way${status.pending.batched ? `, ${status.pending.batched} planned for soon` : ""}`, ""],
+      ["Without prospect", waiting, `on hold, or no pool can run ${waiting === 1 ? "it" : "them"}`, waiting ? "warn" : ""],
     ];
     keyed(this.tiles, tiles, (tile) => tile[0],
       (tile) => h("div", {}, h("dt", {}, tile[0]), h("dd", { class: "number" }), h("dd", { class: "sub" })),
@@ -164,6 +164,11 @@ function behind(name, view) {
 /// A machine's host, and its region where there are several.
 function placeOf(machine, view) {
   return machine.host + (machine.region && Object.keys(view.status.hosts).length > 1 ? ` in ${machine.region}` : "");
+}
+
+/// What a number of machines is doing.
+function onTheWay(number, where) {
+  return number === 1 ? `machine on its way ${where}` : `machines on their way ${where}`;
 }
 
 function headline(view) {

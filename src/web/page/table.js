@@ -42,7 +42,7 @@ export class Table {
 
   head(column, index) {
     const button = h("button", { type: "button", on: { click: () => this.sortBy(index) } }, column.name);
-    const th = h("th", { scope: "col", role: "columnheader", class: column.num ? "num" : "" }, column.sort ? button : column.name);
+    const th = h("th", { scope: "col", role: "columnheader", class: column.num ? "num" : "", "aria-sort": column.sort ? "none" : null }, column.sort ? button : column.name);
     return { th, button };
   }
 

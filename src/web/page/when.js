@@ -14,6 +14,9 @@ const PANELS = [
   { title: "Nodes of pools: there, wanted (dashes)", lines: [
     { name: "there", value: (point) => point.there, fill: true }, { name: "wanted", value: (point) => point.wanted }] },
 ];
+/// In milliseconds: the record of a daemon that is at work is never older. While nothing changes, it says so every ten minutes (`QUIET` in
+/// src/record/writer.rs), with a turn that comes within half a minute.
+const HOLDS = 11 * 60_000;
 /// What a mark says of the worst or largest of its deeds.
 const SIGNS = { failed: ["bad", "✖"], create: ["good", "▲"], remove: ["idle", "▼"], other: ["busy", "●"], begun: ["idle", "○"] };
 
@@ -111,7 +114,7 @@ export class When {
     if (!this.told || width < 100 || width === this.drawn) return;
     this.drawn = width;
     const window = { from: this.told.from, to: this.told.now };
-    this.figure.replaceChildren(picture(this.told.points, window, PANELS, width, summary(this.told)));
+    this.figure.replaceChildren(picture(untilNow(this.told), window, PANELS, width, summary(this.told)));
     const groups = grouped(this.rows, (row) => place(row.time, window, width));
     this.marks = groups.map((group, index) => {
       const [tone, sign] = SIGNS[kindOf(group.rows)];
@@ -204,8 +207,15 @@ function summary(told) {
   if (told.points.length === 0) return "Nothing was recorded in this time.";
   const most = Math.max(...told.points.map((point) => point.pending));
   const there = told.points.map((point) => point.there);
-  return `At most ${count(most, "pod")} pending, ${Math.min(...there)} to ${count(Math.max(...there), "node")} of pools; ` +
+  const [fewest, many] = [Math.min(...there), Math.max(...there)];
+  return `At most ${count(most, "pod")} pending, ${fewest === many ? "" : `${fewest} to `}${count(many, "node")} of pools; ` +
     `${count(made, "machine")} made, ${removed} removed, ${failed} failed.`;
+}
+
+/// The numbers by time up to now. What was recorded last still holds: a change would have been recorded.
+function untilNow({ points, now }) {
+  const last = points[points.length - 1];
+  return last && last.at < now && now - last.at <= HOLDS ? [...points, { ...last, at: now }] : points;
 }
 
 /// Rows that are closer together than a mark is wide, as one.
