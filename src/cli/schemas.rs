@@ -9,6 +9,7 @@ use super::doctor::DoctorDocument;
 use super::history::HistoryOutput;
 use super::output::VersionedAnswer;
 use crate::controller::status::DaemonStatus;
+use crate::model::decision::Decision;
 use crate::model::notice::Notice;
 use crate::model::report::Report;
 use crate::model::story::{NodeStory, PodStory};
@@ -16,6 +17,10 @@ use crate::model::story::{NodeStory, PodStory};
 /// Each document's schema by its file, as `contrib` and the package have it; a text ends with a newline.
 pub(super) fn all() -> Vec<(&'static str, String)> {
     vec![
+        (
+            "pve-autoscaler-plan.schema.json",
+            schema_of::<VersionedAnswer<Decision>>("What plan prints"),
+        ),
         // What `plan -o json` prints under `report`.
         (
             "pve-autoscaler-report.schema.json",

@@ -25,7 +25,7 @@ use super::words;
 pub const VERSION: u32 = 1;
 
 /// One action of a plan.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Action {
     /// Format version, [`VERSION`].
@@ -41,7 +41,7 @@ pub struct Action {
 }
 
 /// What to do.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// Make a new machine and bring it up until its node is initialised. Precondition: the VMID is
@@ -92,7 +92,7 @@ pub fn is_being_made(lock: Option<&str>) -> bool {
 pub const NO_TEMPLATE: u32 = 1;
 
 /// All that is fixed when a machine is planned.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSpec {
     /// The mark it will carry.
@@ -128,7 +128,7 @@ impl CreateSpec {
 }
 
 /// What an action is about.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
     /// Region.
@@ -145,7 +145,7 @@ pub struct Target {
 }
 
 /// A node by name and UID: the name alone may have been used again.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeRef {
     /// Name.
@@ -155,7 +155,7 @@ pub struct NodeRef {
 }
 
 /// What must hold right before an action.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Precondition {
     /// The VM carries exactly this mark.

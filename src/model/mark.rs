@@ -9,6 +9,7 @@
 
 use std::fmt::Write as _;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -25,7 +26,7 @@ pub const PREFIX: &str = "pve-autoscaler:";
 pub const VERSION: &str = "v1";
 
 /// The contents of a mark.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Mark {
     /// Our cluster id: kube-system's UID and the configured name, `uid/name`.
     pub cluster: String,
@@ -53,6 +54,7 @@ pub struct Mark {
     pub cpus: CpuSet,
     /// What a newer version wrote besides. It stays where the mark is written again.
     #[serde(flatten)]
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub unknown: UnknownFields,
 }
 

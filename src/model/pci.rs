@@ -3,13 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Devices that one VM can have (qemu-server, `MAX_HOSTPCI_DEVICES`).
 pub const MAX_DEVICES: usize = 16;
 
 /// A device that a machine of an instance type gets: one of those that a mapping has on its host.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(deny_unknown_fields)]
 pub struct PciDevice {
     /// The mapping.

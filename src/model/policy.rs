@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::disruption::{Consolidation, NodeBudget, Rollout};
@@ -196,7 +197,7 @@ impl RegionPolicy {
 }
 
 /// A VM size.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InstanceType {
     /// Logical CPUs of the VM.
@@ -353,7 +354,7 @@ impl PoolPolicy {
 }
 
 /// The way from a VM's size to a node's allocatable.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Reserved {
     /// Kernel, firmware and balloon take this much of the VM's memory, in bytes plus …
@@ -524,7 +525,7 @@ impl Default for ScaleDown {
 
 /// What the configuration promised of a machine when it was planned. It holds for that machine for
 /// ever: a changed configuration is for those that are made after.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Terms {
     /// The machine's instance type: sizes, labels, price.

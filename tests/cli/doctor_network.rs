@@ -437,7 +437,7 @@ fn a_build_whose_kubelet_may_not_join_is_wrong() {
         ),
         (
             "1.31",
-            "\"ok\" \"template debian: its build's kubernetes 1.31 goes",
+            "\"warning\" \"template debian: its build's kubernetes 1.31 is older than the API server 1.34",
         ),
         (
             "1.30",

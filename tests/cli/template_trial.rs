@@ -40,6 +40,8 @@ fn a_good_template_passes_and_nothing_is_left() {
         "ok: template debian on pve2: it boots Debian GNU/Linux 13 (trixie), Linux 6.12.48",
         "ok: template debian on pve2: it took its VM's name",
         "ok: template debian on pve2: kubeadm v1.34.2, kubelet v1.34.2",
+        "ok: template debian on pve2: its kubelet v1.34.2 goes with the API server v1.34.1",
+        "ok: template debian on pve2: its kubeadm v1.34.2 goes with the API server v1.34.1",
         "ok: template debian on pve2: it reaches the API server at api.example:6443",
     ] {
         assert!(said.contains(words), "{words:?} is not in {said}");
@@ -66,6 +68,40 @@ fn what_would_fail_a_join_is_said_and_ends_with_1() {
     ] {
         assert!(said.contains(words), "{words:?} is not in {said}");
     }
+    assert!(left(&bench).is_empty());
+}
+
+/// The guest's kubelet and kubeadm are told as newer and older than the simulated API server, which is v1.34.1.
+#[test]
+fn versions_that_may_not_join_are_said() {
+    let bench = bench(FACTS);
+    let tell = |version: &str| {
+        let facts = FACTS.replace("v1.34.2", version);
+        std::fs::write(bench.simulators.path("guests/facts"), facts).expect("written");
+    };
+    tell("v1.36.0");
+    let (code, said) = bench.run(&["try"]);
+    assert_eq!(code, Some(1), "{said}");
+    let words = "WRONG: template debian on pve2: its kubelet v1.36.0 is newer than the API server v1.34.1, and no kubelet may be; \
+        kubernetes = \"1.34\" in [template.debian.build], and pve-autoscaler template build debian; or upgrade the control plane first";
+    assert!(said.contains(words), "{said}");
+    tell("v1.33.1");
+    let said = bench.good(&["try"]);
+    for words in [
+        "ok: template debian on pve2: its kubelet v1.33.1 goes with the API server v1.34.1",
+        "warning: template debian on pve2: its kubeadm v1.33.1 is older than the API server v1.34.1",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    // Nobody listens there.
+    let path = bench.simulators.path("admin.conf");
+    let text = std::fs::read_to_string(&path).expect("it is there");
+    let gone = text.replace(&bench.simulators.kube, "https://127.0.0.1:1");
+    assert_ne!(gone, text);
+    std::fs::write(&path, gone).expect("written");
+    let said = bench.good(&["try"]);
+    let words = "unseen: template debian on pve2: not compared with the API server, which did not tell its version: kubelet, kubeadm (";
+    assert!(said.contains(words) && !said.contains("WRONG"), "{said}");
     assert!(left(&bench).is_empty());
 }
 

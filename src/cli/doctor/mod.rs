@@ -36,7 +36,7 @@ mod range;
 pub(super) mod region;
 mod report;
 pub(super) mod rights;
-mod skew;
+pub(super) mod skew;
 mod state;
 mod tags;
 mod talos;

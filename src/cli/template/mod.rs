@@ -13,6 +13,7 @@ mod overview;
 mod snippets;
 mod trial;
 mod verdict;
+mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

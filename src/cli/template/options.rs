@@ -18,7 +18,8 @@ pub(in crate::cli) enum TemplateCommand {
     /// Boot a machine of a template, look at what its join would find, and remove it.
     ///
     /// It is cloned, configured and started as a pool's machine would be, without Kubernetes knowing. It says how long each
-    /// step took, and what is wrong in the guest. Exit codes: 0 a machine of it would join, 1 it would not.
+    /// step took, and what is wrong in the guest; the versions there are compared with the API server's. Exit codes: 0 a machine of
+    /// it would join, 1 it would not.
     #[command(after_help = examples::TEMPLATE_TRY)]
     Try(TryOptions),
     /// Remove templates that nothing needs: older than the one in use, without linked clones; and what failed and interrupted

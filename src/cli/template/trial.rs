@@ -16,6 +16,7 @@ use super::guest::{TemplateGuest, span};
 use super::host::{self, follow};
 use super::options::TryOptions;
 use super::verdict::{self, Expected};
+use super::versions;
 use super::{TemplateRegion, files};
 use crate::cli::doctor::finding::{Findings, Grade};
 use crate::cli::{CliFailure, print};
@@ -48,6 +49,8 @@ struct TemplateTrial<'a> {
     template: &'a TemplateSettings,
     copy: &'a TemplateCopy,
     pool: Option<(&'a str, &'a PoolPolicy)>,
+    /// The API server's version, or why it is not known.
+    server: Result<&'a str, &'a str>,
     vmid: u32,
     began: Instant,
 }
@@ -63,6 +66,7 @@ pub(super) async fn run(settings: &Settings, options: &TryOptions) -> Result<(),
     for name in &chosen {
         pool_of(settings, name, options.pool.as_deref())?;
     }
+    let server = versions::ask_server(settings).await;
     for name in chosen {
         let template = &settings.templates[&name];
         let place = TemplateRegion::open(settings, &template.region)?;
@@ -77,6 +81,7 @@ pub(super) async fn run(settings: &Settings, options: &TryOptions) -> Result<(),
                 template,
                 copy: &copy,
                 pool: pool_of(settings, &name, options.pool.as_deref())?,
+                server: server.as_deref().map_err(String::as_str),
                 vmid: free(settings, &template.region, &resources)?,
                 began: Instant::now(),
             };
@@ -459,10 +464,14 @@ impl TemplateTrial<'_> {
         let method = self
             .pool
             .and_then(|(name, _)| self.settings.pools.get(name));
+        let build = self.template.build.as_deref();
         let expected = Expected {
             of: format!("template {} on {}", self.name, self.copy.host),
+            template: self.name,
+            built: build.is_some_and(|build| !build.kubernetes.is_empty()),
             name: &self.vm_name(),
             method: method.map(|pool| &pool.join.method),
+            server: self.server,
             swap: pool.kubelet.get("failSwapOn") == Some(&serde_json::Value::Bool(false)),
             endpoint: endpoint.as_deref(),
             now: Clock::System.now().0 / 1_000,

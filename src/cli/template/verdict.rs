@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::versions;
 use crate::cli::doctor::finding::Findings;
+use crate::cli::doctor::skew::{self, VersionFit};
 use crate::config::settings::JoinMethod;
 
 /// Clocks may differ by this many seconds: tokens and certificates are judged by them.
@@ -15,10 +17,16 @@ const GROWN: i64 = 70;
 pub(super) struct Expected<'a> {
     /// The template's name in the configuration, with the host: how findings begin.
     pub(super) of: String,
+    /// The template's name alone.
+    pub(super) template: &'a str,
+    /// Whether a build of the configuration installs Kubernetes in it.
+    pub(super) built: bool,
     /// The VM's name, which becomes the node's.
     pub(super) name: &'a str,
     /// How machines of it join; `None` where no pool uses the template.
     pub(super) method: Option<&'a JoinMethod>,
+    /// The API server's version, or why it is not known.
+    pub(super) server: Result<&'a str, &'a str>,
     /// Whether the pool's kubelet is told to bear swap.
     pub(super) swap: bool,
     /// The API server's address that the guest tried.
@@ -46,6 +54,7 @@ pub(super) fn judge(said: &BTreeMap<&str, &str>, expected: &Expected<'_>, findin
     ));
     judge_identity(&value, expected, findings);
     judge_programs(&value, expected, findings);
+    versions::judge(&value, expected, findings);
     judge_system(&value, expected, findings);
     judge_network(&value, expected, findings);
 }
@@ -133,12 +142,8 @@ fn judge_programs<'a>(
                 findings
                     .wrong(format!("{of}: kubeadm and kubelet are not both installed, and its pool joins with them"))
                     .mend("install both, of one minor version that the cluster has; docs/template.md says how");
-            } else if minor(kubeadm) == minor(kubelet) {
-                findings.fine(format!("{of}: kubeadm {kubeadm}, kubelet {kubelet}"));
             } else {
-                findings
-                    .wrong(format!("{of}: kubeadm is {kubeadm} and kubelet {kubelet}: kubeadm refuses another minor version"))
-                    .mend("install both of one minor version");
+                judge_pair(of, kubeadm, kubelet, findings);
             }
             match value("runtime") {
                 "" => {
@@ -152,9 +157,25 @@ fn judge_programs<'a>(
     }
 }
 
-/// `v1.34` of `v1.34.2`.
-fn minor(version: &str) -> &str {
-    version.rsplit_once('.').map_or(version, |(minor, _)| minor)
+/// Whether the guest's kubeadm starts its kubelet.
+fn judge_pair(of: &str, kubeadm: &str, kubelet: &str, findings: &mut Findings) {
+    let minors = skew::minor(kubeadm).zip(skew::minor(kubelet));
+    let fit = minors.map(|(kubeadm, kubelet)| skew::compare_kubelet_with_kubeadm(kubeadm, kubelet));
+    let both = format!("{of}: kubeadm is {kubeadm} and kubelet {kubelet}");
+    let finding = match fit {
+        // A version that cannot be read is told where it is compared with the API server's.
+        None | Some(VersionFit::Fits) => {
+            findings.fine(format!("{of}: kubeadm {kubeadm}, kubelet {kubelet}"));
+            return;
+        }
+        Some(VersionFit::TooOld) => {
+            findings.wrong(format!("{both}: kubeadm refuses a kubelet that is so old"))
+        }
+        Some(VersionFit::TooNew) => findings.warning(format!(
+            "{both}: no kubelet shall be newer than its kubeadm"
+        )),
+    };
+    finding.mend("install both of one minor version");
 }
 
 /// What kubeadm's preflight and the kubelet look at.
@@ -252,8 +273,11 @@ mod tests {
         }
         let expected = Expected {
             of: "template t".to_owned(),
+            template: "t",
+            built: false,
             name: "trial",
             method: Some(&JoinMethod::Kubeadm),
+            server: Ok("v1.34.0"),
             swap: false,
             endpoint: Some("api.example:6443"),
             now: 1_010,
@@ -271,6 +295,34 @@ mod tests {
     #[test]
     fn a_good_guest_has_no_fault() {
         assert_eq!(judged(&[]), []);
+    }
+
+    #[test]
+    fn kubeadm_takes_kubelets_of_its_minor_and_some_older_ones() {
+        for (kubeadm, kubelet, begins) in [
+            (
+                "v1.34.2",
+                "v1.34.1",
+                "ok: T: kubeadm v1.34.2, kubelet v1.34.1",
+            ),
+            ("v1.34.2", "v1.31.0", "ok: "),
+            (
+                "v1.34.2",
+                "v1.30.9",
+                "WRONG: T: kubeadm is v1.34.2 and kubelet v1.30.9: kubeadm refuses",
+            ),
+            (
+                "v1.34.2",
+                "v1.35.0",
+                "warning: T: kubeadm is v1.34.2 and kubelet v1.35.0: no kubelet",
+            ),
+            ("devel", "v1.34.1", "ok: "),
+        ] {
+            let mut findings = Findings::default();
+            judge_pair("T", kubeadm, kubelet, &mut findings);
+            let said: Vec<String> = findings.0.iter().map(ToString::to_string).collect();
+            assert!(said.len() == 1 && said[0].starts_with(begins), "{said:?}");
+        }
     }
 
     #[test]
@@ -303,10 +355,10 @@ mod tests {
             ),
             ("kubeadm=v1.34.2\n", "", Grade::Wrong, "not both installed"),
             (
-                "kubelet=v1.34.1",
-                "kubelet=v1.33.9",
+                "kubeadm=v1.34.2",
+                "kubeadm=v1.36.0",
                 Grade::Wrong,
-                "refuses another minor",
+                "its kubeadm v1.36.0 refuses to join a cluster as old as the API server v1.34.0",
             ),
             (
                 "runtime=/run/containerd/containerd.sock\n",
