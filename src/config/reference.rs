@@ -58,7 +58,11 @@ and the log say it.
 
 Which host gets a machine, with recipes: [hosts](hosts.md). Several PVE clusters: [regions](regions.md). How machines become
 nodes: [joining](joining.md). Addresses without DHCP: [networks](networks.md). Sizes, disks and other hardware: [machines](machines.md).
-What cloud-init is told: [cloud-init](cloud-init.md). How a template is built: [templates](template.md). Whole files to begin with: [recipes](recipes.md). From another autoscaler: [moving](moving.md).
+What cloud-init is told: [cloud-init](cloud-init.md). How a template is built: [templates](template.md).
+Whole files to begin with: [recipes](recipes.md), among them [six hosts with local ZFS](recipes.md#six-hosts-with-local-zfs),
+[static addresses in a VLAN](recipes.md#static-addresses-in-a-vlan), a [GPU pool](recipes.md#gpu-pool), a
+[pinned low-latency pool](recipes.md#pinned-low-latency-pool), [two PVE clusters](recipes.md#two-pve-clusters) and [k3s](recipes.md#k3s).
+From another autoscaler: [moving](moving.md).
 Who is told when something is wrong: [notifications](notifications.md). Traces for OpenTelemetry: [traces](traces.md).
 
 The smallest useful file:
