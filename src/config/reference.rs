@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::schema::schema;
 
 /// The tables in the order of the manual: heading and definition; the file itself has none.
-const TABLES: [(&str, &str); 33] = [
+const TABLES: [(&str, &str); 35] = [
     ("`[kubernetes]`", "Kubernetes"),
     ("`[proxmox]` or `[region.NAME]`", "Region"),
     ("`[region.NAME.host.HOST]`", "Host"),
@@ -19,6 +19,8 @@ const TABLES: [(&str, &str); 33] = [
     ("`[template.NAME.startup]`", "Startup"),
     ("`[template.NAME.create]`", "Create"),
     ("`[template.NAME.build]`", "Build"),
+    ("`[template.NAME.build.agent]`", "BuildAgent"),
+    ("`[[template.NAME.build.nic]]`", "BuildNic"),
     ("`[network.NAME]`", "Network"),
     ("`[instance_type.NAME]`", "InstanceType"),
     ("`[instance_matrix.NAME]`", "InstanceMatrix"),
