@@ -95,11 +95,11 @@ pub const EXAMPLE: &str = include_str!("example.toml");
 /// One table of the file.
 #[derive(Debug)]
 pub struct Section {
-    /// Its name in Markdown, such as `` `[kubernetes]` ``.
+    /// The table's name in Markdown, such as `` `[kubernetes]` ``.
     pub heading: &'static str,
     /// What it is for, in Markdown.
     pub text: String,
-    /// Its keys in the order of their names.
+    /// The table's keys in the order of their names.
     pub keys: Vec<ReferenceKey>,
 }
 
