@@ -36,7 +36,7 @@ pub(crate) struct Post {
 /// What a server answered.
 #[derive(Debug)]
 pub(crate) struct PostAnswer {
-    /// Its status.
+    /// The answer's HTTP status.
     pub(crate) status: StatusCode,
     /// When it wants to be asked again, in seconds.
     pub(crate) retry_after: Option<u64>,

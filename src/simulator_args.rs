@@ -83,7 +83,7 @@ pub struct PveOptions {
     /// Certificate chain (PEM); without one, one is made
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
-    /// Its private key (PEM)
+    /// Private key of that certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
     /// Program that runs the guests; without one they are empty
@@ -112,7 +112,7 @@ pub struct KubeOptions {
     /// Certificate chain (PEM); without one, the cluster's own authority makes one
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
-    /// Its private key (PEM)
+    /// Private key of that certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
     /// Speak plain HTTP

@@ -28,7 +28,7 @@ const MOST_UNANSWERED: usize = 8;
 pub(super) struct CloneIntent {
     /// VMID of the new VM.
     pub(super) vmid: u32,
-    /// Its name.
+    /// Name of the machine that it makes.
     pub(super) machine: String,
     /// The cluster id of its mark.
     pub(super) cluster: String,

@@ -43,7 +43,7 @@ pub(super) struct EvacuateOptions {
     /// The host, as PVE names it.
     #[arg(value_name = "HOST", value_parser = explain::name, add = complete::hosts())]
     pub(super) host: String,
-    /// Its region, where several have a host of that name.
+    /// The host's region, where several have a host of that name.
     #[arg(long, value_name = "NAME", value_parser = explain::name)]
     pub(super) region: Option<String>,
     /// It may have machines again.

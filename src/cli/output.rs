@@ -18,7 +18,7 @@ pub(super) enum OutputFormat {
     Wide,
     /// For programs.
     Json,
-    /// The same as JSON, as YAML.
+    /// For programs: what `json` prints, as YAML.
     Yaml,
 }
 

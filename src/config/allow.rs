@@ -81,7 +81,7 @@ pub struct PoolAllow {
     pub max_cpu_milli: Option<i64>,
     /// Memory of its machines at most, in bytes.
     pub max_memory: Option<i64>,
-    /// Its instance types.
+    /// Names of the instance types that its machines may have.
     pub types: Vec<String>,
     /// Names of the networks that give its machines addresses, by the number of the network card.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -122,7 +122,7 @@ pub struct TypeAllow {
     pub memory: i64,
     /// Disk in bytes; 0 leaves it as the template has it.
     pub disk: i64,
-    /// Its PCI devices, `hostpci0` and so on.
+    /// PCI devices that such a machine gets, `hostpci0` and so on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pci: Vec<PciDevice>,
 }

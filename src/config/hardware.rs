@@ -28,9 +28,9 @@ pub struct Hardware {
 /// A disk that a machine has beside those of its template.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FurtherDiskSettings {
-    /// Its storage.
+    /// The storage that the disk is made on.
     pub storage: Arc<str>,
-    /// Its size in bytes, whole GiB.
+    /// The disk's size in bytes, whole GiB.
     pub size: i64,
     /// PVE's options, with a comma before each.
     pub options: String,

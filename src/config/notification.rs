@@ -72,7 +72,7 @@ pub enum Body {
     Filled {
         /// The text.
         text: Arc<str>,
-        /// Its `Content-Type`.
+        /// The `Content-Type` that the webhook is sent with the text.
         content_type: String,
     },
 }
@@ -173,7 +173,7 @@ mod tests {
         assert!(!noon.silences(Severity::Info, at("2026-11-25T13:00:00Z")));
     }
 
-    /// The same hour by UTC, in winter and in summer.
+    /// One hour by UTC is another one by a place's clock in winter than in summer, and quiet hours go by the place's clock.
     #[test]
     fn a_place_with_summer_time_keeps_its_hours() {
         let Ok(zone) = TimeZone::get("Europe/Vienna") else {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::schema::schema;
 
 /// The tables in the order of the manual: heading and definition; the file itself has none.
-const TABLES: [(&str, &str); 33] = [
+const TABLES: [(&str, &str); 35] = [
     ("`[kubernetes]`", "Kubernetes"),
     ("`[proxmox]` or `[region.NAME]`", "Region"),
     ("`[region.NAME.host.HOST]`", "Host"),
@@ -19,6 +19,8 @@ const TABLES: [(&str, &str); 33] = [
     ("`[template.NAME.startup]`", "Startup"),
     ("`[template.NAME.create]`", "Create"),
     ("`[template.NAME.build]`", "Build"),
+    ("`[template.NAME.build.agent]`", "BuildAgent"),
+    ("`[[template.NAME.build.nic]]`", "BuildNic"),
     ("`[network.NAME]`", "Network"),
     ("`[instance_type.NAME]`", "InstanceType"),
     ("`[instance_matrix.NAME]`", "InstanceMatrix"),
@@ -58,7 +60,11 @@ and the log say it.
 
 Which host gets a machine, with recipes: [hosts](hosts.md). Several PVE clusters: [regions](regions.md). How machines become
 nodes: [joining](joining.md). Addresses without DHCP: [networks](networks.md). Sizes, disks and other hardware: [machines](machines.md).
-What cloud-init is told: [cloud-init](cloud-init.md). How a template is built: [templates](template.md). Whole files to begin with: [recipes](recipes.md). From another autoscaler: [moving](moving.md).
+What cloud-init is told: [cloud-init](cloud-init.md). How a template is built: [templates](template.md).
+Whole files to begin with: [recipes](recipes.md), among them [six hosts with local ZFS](recipes.md#six-hosts-with-local-zfs),
+[static addresses in a VLAN](recipes.md#static-addresses-in-a-vlan), a [GPU pool](recipes.md#gpu-pool), a
+[pinned low-latency pool](recipes.md#pinned-low-latency-pool), [two PVE clusters](recipes.md#two-pve-clusters) and [k3s](recipes.md#k3s).
+From another autoscaler: [moving](moving.md).
 Who is told when something is wrong: [notifications](notifications.md). Traces for OpenTelemetry: [traces](traces.md).
 
 The smallest useful file:
@@ -89,11 +95,11 @@ pub const EXAMPLE: &str = include_str!("example.toml");
 /// One table of the file.
 #[derive(Debug)]
 pub struct Section {
-    /// Its name in Markdown, such as `` `[kubernetes]` ``.
+    /// The table's name in Markdown, such as `` `[kubernetes]` ``.
     pub heading: &'static str,
     /// What it is for, in Markdown.
     pub text: String,
-    /// Its keys in the order of their names.
+    /// The table's keys in the order of their names.
     pub keys: Vec<ReferenceKey>,
 }
 

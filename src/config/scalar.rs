@@ -29,7 +29,7 @@ trait Scalar: Sized + fmt::Display {
     const EXPECTED: &'static str;
     /// A bare TOML number is read like its text.
     const NUMBERS: bool = false;
-    /// Its name in the schema.
+    /// What the schema calls this kind of value.
     const NAME: &'static str;
     /// Reads the text; `None` when it is not what is expected.
     fn read(text: &str) -> Option<Self>;

@@ -117,7 +117,7 @@ pub enum Channel {
 /// `[template.NAME]`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TemplateSettings {
-    /// Its region.
+    /// Name of the region that the template is in.
     pub region: Arc<str>,
     /// By VMID …
     pub vmid: Option<u32>,
@@ -195,7 +195,7 @@ pub struct CloudInitSettings {
 /// What the file says of a network card.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetCardSettings {
-    /// Its bridge; the template's when absent.
+    /// The card's bridge; the template's when absent.
     pub bridge: Option<String>,
     /// VLAN tag.
     pub vlan: Option<u16>,
@@ -229,7 +229,7 @@ impl NetCardSettings {
 }
 
 impl TemplateSettings {
-    /// Its network cards by number, as far as the file says something of them.
+    /// The network cards of its machines by number, as far as the file says something of them.
     pub fn cards(&self) -> impl Iterator<Item = (u8, NetCardSettings)> {
         let first = NetCardSettings {
             bridge: self.bridge.clone(),
@@ -583,7 +583,7 @@ pub struct WebSettings {
 pub struct WebTls {
     /// The certificate with its chain.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The private key of that certificate.
     pub key: PathBuf,
 }
 

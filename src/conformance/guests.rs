@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::model::pci::PciUse;
+use crate::model::quantity::Quantity;
 use crate::model::region::{GuestKind, Region, Vm};
 use crate::model::topology::Pins;
 use crate::model::words;
@@ -57,6 +58,7 @@ fn guest(stage: &mut CaseWorld, value: &CaseValue, name: Option<&String>) -> Res
     if let Some(value) = fields.any(&["memory", "mem"]) {
         vm.memory = quantity(value)?.units();
     }
+    vm.memory_min = fields.with("balloon", quantity)?.map(Quantity::units);
     let addresses = fields.with("addresses", networks::addresses)?;
     let devices = fields.with("pci", devices)?;
     let pins = Pins {

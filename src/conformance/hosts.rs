@@ -1,4 +1,4 @@
-//! Hosts of a case: CPUs, memory, PCI devices, storages, what their CPUs are to each other.
+//! Hosts of a case: CPUs, memory, load, PCI devices, storages, what their CPUs are to each other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,13 +6,12 @@ use std::sync::Arc;
 use crate::model::host_bounds::HostOverrides;
 use crate::model::policy::RegionPolicy;
 use crate::model::quantity::Quantity;
-use crate::model::region::{Host, Region, Storage};
+use crate::model::region::{Host, HostLoad, Region, Storage};
 use crate::model::topology::HostTopology;
 
 use super::fields::CaseFields;
 use super::objects::{name_of, named};
-use super::regions::overcommit;
-use super::scalars::{quantity, several, shared, text, truth, whole};
+use super::scalars::{permille, quantity, several, shared, text, truth, whole};
 use super::stage::{CaseWorld, REGION};
 use super::topologies;
 use super::value::{CaseError, CaseValue};
@@ -131,7 +130,11 @@ fn host(value: &CaseValue, name: Option<&String>) -> Result<CaseHost, CaseError>
             *slot = quantity(value)?.units();
         }
     }
+    host.cpu_used_milli = fields
+        .with("cpu_used", quantity)?
+        .map_or(0, Quantity::milli);
     host.online = fields.with("online", truth)?.unwrap_or(true);
+    host.load = fields.with("load", load)?;
     found.devices = fields.with("pci", devices)?.unwrap_or_default();
     found.storages = fields.with("storages", storages)?.unwrap_or_default();
     found.own = own(&mut fields)?;
@@ -146,9 +149,23 @@ fn own(fields: &mut CaseFields<'_>) -> Result<HostOverrides, CaseError> {
     Ok(HostOverrides {
         memory_reserve: memory.map(Quantity::units),
         cpu_reserve_milli: cores.map(Quantity::milli),
-        memory_overcommit_permille: fields.with("memory_overcommit", overcommit)?,
-        cpu_overcommit_permille: fields.with("cpu_overcommit", overcommit)?,
+        memory_overcommit_permille: fields.with("memory_overcommit", permille)?,
+        cpu_overcommit_permille: fields.with("cpu_overcommit", permille)?,
     })
+}
+
+/// `{cpu: 0.9, io_pressure: 0.1}`: how loaded a host was of late. What is not said is not known, as where PVE does not tell.
+fn load(value: &CaseValue) -> Result<HostLoad, CaseError> {
+    let mut fields = CaseFields::of(value, "the load of a host")?;
+    let load = HostLoad {
+        cpu: fields.with("cpu", permille)?,
+        memory: fields.with("memory", permille)?,
+        cpu_pressure: fields.with("cpu_pressure", permille)?,
+        memory_pressure: fields.with("memory_pressure", permille)?,
+        io_pressure: fields.with("io_pressure", permille)?,
+    };
+    fields.done()?;
+    Ok(load)
 }
 
 /// `{gpu: 2}`: so many devices of a mapping; `{gpu: ["0000:01:00.0"]}`: these.

@@ -22,8 +22,8 @@ use super::fields::CaseFields;
 use super::networks;
 use super::objects::{listed, name_of, named, numbered};
 use super::scalars::{
-    decimal, gives, label_key, millionths, node_labels, quantity, resource, resources, several,
-    text, texts, truth, whole,
+    decimal, gives, label_key, millionths, node_labels, permille, quantity, resource, resources,
+    several, text, texts, truth, whole,
 };
 use super::settings;
 use super::short;
@@ -270,6 +270,9 @@ fn host_rules(fields: &mut CaseFields<'_>, rules: &mut HostRules) -> Result<(), 
         rules.min_free_cpu_milli = quantity(value)?.milli();
     }
     rules.min_free_storage = fields.with("min_free_storage", floor)?;
+    rules.max_cpu_load = fields.with("max_cpu_load", permille)?;
+    rules.max_memory_load = fields.with("max_memory_load", permille)?;
+    rules.max_pressure = fields.with("max_pressure", permille)?;
     Ok(())
 }
 

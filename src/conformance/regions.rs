@@ -10,7 +10,7 @@ use crate::model::time::Span;
 use super::fields::CaseFields;
 use super::hosts;
 use super::objects::{name_of, named};
-use super::scalars::{decimal, span, text, texts, truth, whole};
+use super::scalars::{permille, span, text, texts, truth, whole};
 use super::stage::{CaseWorld, REGION};
 use super::value::{CaseError, CaseValue};
 
@@ -72,9 +72,7 @@ fn region(
         }
     }
     seen.quorate = fields.with("quorate", truth)?.unwrap_or(seen.quorate);
-    if let Some(price) = fields.take("price") {
-        let factor = decimal(text(price)?, 3);
-        let factor = factor.ok_or_else(|| price.expected("a factor such as 1.25"))?;
+    if let Some(factor) = fields.with("price", permille)? {
         policy.price_permille = Some(factor);
     }
     counting(&mut fields, &mut policy.capacity)?;
@@ -109,18 +107,21 @@ fn counting(fields: &mut CaseFields<'_>, counting: &mut HostCounting) -> Result<
             &mut counting.storage_overcommit_permille,
         ),
     ] {
-        if let Some(factor) = fields.with(key, overcommit)? {
+        if let Some(factor) = fields.with(key, permille)? {
             *slot = factor;
         }
     }
-    counting.cpu_overcommit_permille = fields.with("cpu_overcommit", overcommit)?;
+    counting.cpu_overcommit_permille = fields.with("cpu_overcommit", permille)?;
+    if let Some(counted) = fields.with("count_onboot", truth)? {
+        counting.onboot = counted;
+    }
+    let least = fields.with("ballooning", |value| match text(value)? {
+        "minimum" => Ok(true),
+        "maximum" => Ok(false),
+        _ => Err(value.expected("maximum or minimum")),
+    })?;
+    counting.balloon_minimum = least.unwrap_or(counting.balloon_minimum);
     Ok(())
-}
-
-/// A factor in thousandths.
-pub(super) fn overcommit(value: &CaseValue) -> Result<i64, CaseError> {
-    let factor = decimal(text(value)?, 3);
-    factor.ok_or_else(|| value.expected("a factor such as 1.5"))
 }
 
 fn add_weight(pool: &mut PoolPolicy, region: &str, weight: i32) {

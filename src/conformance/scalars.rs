@@ -250,6 +250,11 @@ pub(super) fn millionths(value: &CaseValue) -> Result<i64, CaseError> {
     decimal(text(value)?, 6).ok_or_else(|| value.expected("a number such as 0.35"))
 }
 
+/// A decimal such as `1.5`, in thousandths: a ratio of overcommit, a part of what there is.
+pub(super) fn permille(value: &CaseValue) -> Result<i64, CaseError> {
+    decimal(text(value)?, 3).ok_or_else(|| value.expected("a number such as 1.5"))
+}
+
 /// A decimal in units of 10^-`digits`; further digits must be zero.
 pub(super) fn decimal(text: &str, digits: usize) -> Option<i64> {
     let (negative, text) = match text.strip_prefix('-') {

@@ -15,13 +15,13 @@ use crate::wire::{Wire, WireAnswer};
 /// How long no machine gets an address that somebody has. A device that restarts is silent for some minutes and keeps its
 /// address so; and whoever frees an address, or mends a range that is full of others, waits no longer than this.
 const KEPT: Span = Span::minutes(10);
-/// The same of an address that somebody had less than a minute ago, by the kernel's table: after that the kernel asks again when it is
+/// How long no machine gets an address that somebody had less than a minute ago, by the kernel's table: after that the kernel asks again when it is
 /// sent something.
 const KEPT_FORMER: Span = Span::minutes(1);
 /// An answer that takes longer is none. The wire's own time is less: 9 s where the kernel knew somebody.
 const DEADLINE: Duration = Duration::from_secs(12);
-/// So many addresses of a network that somebody has, one after the other, are an ordinary range with others in it. From then on each more is
-/// waited for before the next is tried: perhaps a router answers for all.
+/// How many addresses of a network that somebody has, one after the other, are an ordinary range with others in it. From then on each more is waited
+/// for before the next is tried: perhaps a router answers for all.
 const ROW: u32 = 8;
 /// What is waited for after that, at most; the first time a second, and twice as long each time.
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);

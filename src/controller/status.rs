@@ -96,14 +96,14 @@ pub struct DaemonStatus {
 /// A machine in the status.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MachineStatus {
-    /// Its pool.
+    /// The pool that the machine is of.
     pub pool: String,
-    /// Its instance type.
+    /// Name of the machine's instance type.
     pub instance_type: String,
-    /// Its region.
+    /// The region that its VM is in.
     #[serde(default)]
     pub region: Arc<str>,
-    /// Its host.
+    /// The host that its VM is on.
     pub host: Arc<str>,
     /// The CPUs of its host that it has for itself; absent where it runs on any.
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
@@ -111,9 +111,9 @@ pub struct MachineStatus {
     /// The addresses of ours that it has, by the number of the network card; absent where it has none.
     #[serde(default, skip_serializing_if = "NicAddresses::is_empty")]
     pub addresses: NicAddresses,
-    /// Its VMID.
+    /// VMID of its VM.
     pub vmid: u32,
-    /// Its node.
+    /// Name of its node, once there is one.
     pub node: Option<Arc<str>>,
     /// The step it is in, and since when.
     pub step: Option<(Step, Time)>,

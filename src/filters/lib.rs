@@ -41,7 +41,7 @@ pub struct PodInfo {
     pub key: PodKey,
     /// `metadata.uid`; empty for a pod that is to be made.
     pub uid: Arc<str>,
-    /// Its requests and constraints.
+    /// The pod's requests and constraints.
     pub shape: Arc<PodShape>,
     /// It is being deleted.
     pub deleting: bool,
@@ -52,13 +52,13 @@ pub struct PodInfo {
 /// A node as the filters see it.
 #[derive(Clone, Debug, Default)]
 pub struct NodeInfo {
-    /// Its name.
+    /// The node's name.
     pub name: Arc<str>,
     /// What stands behind it.
     pub site: Site,
-    /// Its labels.
+    /// The node's labels.
     pub labels: Labels,
-    /// Its taints.
+    /// The node's taints.
     pub taints: Vec<Taint>,
     /// No pod shall come (`spec.unschedulable`).
     pub cordoned: bool,

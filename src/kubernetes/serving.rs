@@ -30,9 +30,9 @@ const PAGES: usize = 100;
 /// A request that nobody has decided on.
 #[derive(Clone, Debug)]
 pub struct ServingRequest {
-    /// Its name.
+    /// Name of the CertificateSigningRequest.
     pub name: String,
-    /// Its UID.
+    /// UID of the CertificateSigningRequest: a later one of that name has another.
     pub uid: String,
     /// When it was made, in RFC 3339.
     pub created: String,

@@ -17,7 +17,7 @@ pub struct NodeFound {
     pub name: String,
     /// Addresses that it reports, internal and external.
     pub addresses: Vec<IpAddr>,
-    /// Its operating system, such as `Talos (v1.11.2)`.
+    /// The node's operating system, such as `Talos (v1.11.2)`.
     pub os_image: String,
 }
 

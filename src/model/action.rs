@@ -260,7 +260,7 @@ pub enum Reason {
         /// Since when.
         since: Time,
     },
-    /// Its pool replaces outdated nodes, and its pods fit elsewhere.
+    /// The pool replaces outdated nodes, and the pods of this one fit elsewhere.
     Outdated {
         /// Why it is outdated.
         outdated: Outdated,

@@ -19,7 +19,7 @@ pub struct CpuLoss {
     pub lacking: CpuSet,
     /// The file has no topology of the host: nobody knows which CPUs these are there.
     pub untold: bool,
-    /// Its memory is bound to other NUMA nodes of the host than these CPUs are in.
+    /// The machine's memory is bound to other NUMA nodes of the host than these CPUs are in.
     pub far: bool,
 }
 

@@ -39,7 +39,7 @@ pub enum Drift {
     Join,
     /// Which API server it was told to join.
     Endpoint,
-    /// Its VM was moved to a host on which the CPUs that it was given for itself are not its alone.
+    /// The VM was moved to a host on which the CPUs that the machine was given for itself are not its alone.
     Cpus,
 }
 

@@ -58,7 +58,7 @@ impl ConditionState {
 pub struct Notice {
     /// The version of this form: 1.
     pub schema_version: u32,
-    /// The same number, under the name that it had at first.
+    /// The version of this form once more, under the key that had it before there was `schema_version`.
     pub version: u32,
     /// When it was made.
     #[schemars(with = "String")]

@@ -304,7 +304,7 @@ pub struct PoolPolicy {
     /// How failed machines are kept to be looked into; `None`: not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_failed: Option<KeepFailed>,
-    /// Its machines join by themselves: no bootstrap token is made for them.
+    /// The pool's machines join by themselves: no bootstrap token is made for them.
     #[serde(default, skip_serializing_if = "is_default")]
     pub joins_itself: bool,
 }

@@ -220,7 +220,7 @@ pub struct TemplateCopy {
     /// Why no machine is made of it: none would join, or PVE would make none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<ForeignText>,
-    /// Its SMBIOS UUID, by which it is told from another template that later has its VMID; `None` where its configuration names none.
+    /// The template's SMBIOS UUID, by which it is told from another template that later has its VMID; `None` where its configuration names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<Arc<str>>,
     /// `template build` made it of another definition than the file has now.

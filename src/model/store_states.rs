@@ -12,7 +12,7 @@ use super::reasons::{HostRefused, StorageNote};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StorageState {
-    /// Its name in PVE.
+    /// The storage's name in PVE.
     pub storage: Arc<str>,
     /// It is one and the same on all its hosts.
     pub shared: bool,

@@ -23,7 +23,7 @@ pub(super) struct Governors {
 /// What one CPU had.
 #[derive(Debug, Serialize, Deserialize)]
 struct GovernorBefore {
-    /// Its governor before it was a machine's.
+    /// The CPU's governor before it was a machine's.
     first: String,
     /// What it was given; `None` once somebody else has given it another, which stays.
     given: Option<String>,

@@ -42,19 +42,19 @@ pub struct Bridge {
     pub kind: BridgeKind,
     /// The host's address in the bridge's network, with the network's prefix.
     pub cidr: Option<IpNet>,
-    /// The same of IPv6.
+    /// The host's IPv6 address in the bridge's network, with the network's prefix.
     pub cidr6: Option<IpNet>,
     /// The host's default gateway, where it is reached through this bridge.
     pub gateway: Option<IpAddr>,
-    /// The same of IPv6.
+    /// The host's IPv6 default gateway, where it is reached through this bridge.
     pub gateway6: Option<IpAddr>,
     /// Whether it takes frames with VLAN tags apart.
     pub vlan_aware: bool,
     /// The VLANs that its ports let through, both ends of each range; every one where nothing is said.
     pub vlans: Vec<(u16, u16)>,
-    /// Its ports: network cards, bonds, VLANs of either. Of a VNet PVE tells none.
+    /// The bridge's ports: network cards, bonds, VLANs of either. Of a VNet PVE tells none.
     pub ports: Vec<String>,
-    /// Its MTU, where the host's file says it.
+    /// The bridge's MTU in bytes, where the host's file says it.
     pub configured_mtu: Option<u32>,
 }
 
@@ -92,7 +92,8 @@ impl Bridge {
         }
     }
 
-    /// Its MTU, where it can be known: a bridge without one in the file has the smallest of its ports, of which PVE tells nothing here.
+    /// The bridge's MTU in bytes, where it can be known: a bridge without one in the file has the smallest of its ports, of which PVE tells nothing
+    /// here.
     pub fn mtu(&self) -> Option<u32> {
         let alone = self.kind == BridgeKind::Linux && self.ports.is_empty();
         self.configured_mtu.or(alone.then_some(KERNELS_MTU))

@@ -40,7 +40,7 @@ pub struct Download {
 pub struct SnippetFile {
     /// When it was written, by the clock of whoever has the files; `None` when that is not told.
     pub written: Option<Time>,
-    /// Its size in bytes.
+    /// The file's size in bytes; `None` when that is not told.
     pub size: Option<i64>,
 }
 

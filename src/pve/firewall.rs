@@ -26,7 +26,7 @@ pub type SecurityGroup = (String, u8);
 /// A rule of a VM's firewall, as far as it matters here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FirewallRule {
-    /// Its place, counted from zero; it changes with every rule that comes before it.
+    /// The rule's place among those of its VM, counted from zero; it changes with every rule that comes before it.
     pub position: usize,
     /// `in`, `out`, `forward`, `group`.
     pub kind: String,

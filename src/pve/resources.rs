@@ -107,7 +107,7 @@ impl GuestPromise {
 pub struct GuestResource {
     /// VM or container.
     pub kind: GuestKind,
-    /// Its host.
+    /// The host that the guest is on.
     pub host: Arc<str>,
     /// Name; empty while unknown.
     pub name: Arc<str>,

@@ -56,7 +56,7 @@ pub enum WaitError {
         /// The time it had.
         within: Duration,
     },
-    /// Its host knows no such task (any more), or does not answer about it.
+    /// The task's host knows no such task (any more), or does not answer about it.
     #[error("lost sight of PVE task {upid}: {error}")]
     Lost {
         /// The task.

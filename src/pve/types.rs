@@ -88,7 +88,7 @@ pub struct Member {
     pub online: bool,
     /// It is the one that answered.
     pub local: bool,
-    /// Its cluster address.
+    /// The host's address in the cluster network.
     pub address: Option<String>,
     /// Why its row cannot be read: whether it is online is not known.
     pub odd: Option<ForeignText>,
@@ -247,9 +247,9 @@ impl VmStatus {
 pub struct CloneVm {
     /// VMID of the new VM.
     pub newid: u32,
-    /// Its name: a DNS name.
+    /// Name of the new VM: a DNS name.
     pub name: String,
-    /// Its description, whose last line is the mark.
+    /// Description of the new VM, whose last line is the mark.
     pub description: String,
     /// PVE resource pool.
     pub pool: Option<String>,
@@ -308,7 +308,7 @@ impl ConfigUpdate {
 /// A task in a host's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// Its id.
+    /// The task's id, which names its host, what it does and who began it.
     pub upid: Upid,
     /// It has not ended.
     pub running: bool,

@@ -47,9 +47,9 @@ pub struct VmConfig {
 /// A disk, or what stands in a disk's place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Disk {
-    /// Its volume, `storage:volume`, or `none`.
+    /// The volume behind it, `storage:volume`, or `none`.
     pub volume: String,
-    /// Its storage; empty for `none` and for host paths.
+    /// The storage of that volume; empty for `none` and for host paths.
     pub storage: Arc<str>,
     /// Size in bytes, when the configuration says it.
     pub size: Option<i64>,
@@ -130,7 +130,7 @@ impl VmConfig {
         }
     }
 
-    /// Its tags, as PVE separates them.
+    /// The VM's tags, which PVE separates by semicolons, commas or blanks.
     pub fn tags(&self) -> Vec<String> {
         let text = self.raw.get("tags").map_or("", String::as_str);
         let tags = text.split([';', ',', ' ']).filter(|tag| !tag.is_empty());

@@ -44,7 +44,7 @@ pub struct WorkloadStep {
 pub enum Act {
     /// A Deployment comes.
     Deploy {
-        /// Its name; also its pods' label `app`.
+        /// The Deployment's name; its pods have it as their label `app`.
         name: String,
         /// How many pods.
         replicas: u32,
@@ -61,7 +61,7 @@ pub enum Act {
     },
     /// A Job comes.
     Job {
-        /// Its name; also its pods' label `app`.
+        /// The Job's name; its pods have it as their label `app`.
         name: String,
         /// How many pods shall succeed.
         completions: u32,
@@ -75,7 +75,7 @@ pub enum Act {
     },
     /// A disruption budget for the pods with the label `app`.
     Budget {
-        /// Its name and the value of `app`.
+        /// The budget's name, and the value of `app` of the pods that it is for.
         name: String,
         /// `maxUnavailable`.
         most_unavailable: u32,
@@ -96,7 +96,7 @@ pub enum Act {
     },
     /// Any object goes.
     Remove {
-        /// Its path.
+        /// The object's path at the API server.
         path: String,
     },
 }

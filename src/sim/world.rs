@@ -45,7 +45,7 @@ pub const EPOCH: Time = Time(1_767_254_400_000);
 
 /// The daemon's user name at the API server.
 pub const DAEMON: &str = "pve-autoscaler";
-/// Its identity in the Lease, to which each start adds its own part.
+/// The daemon's identity in the Lease, to which each start adds its own part.
 pub const IDENTITY: &str = "simulated";
 
 /// What a world is like.
@@ -88,7 +88,7 @@ impl FurtherRegion {
 /// A running world.
 #[derive(Debug)]
 pub struct World {
-    /// Its clock: that of Kubernetes, PVE and the guests.
+    /// The clock of Kubernetes, PVE and the guests.
     pub clock: Clock,
     /// The clock of the host that the daemon runs on; it shows the same until somebody sets it.
     pub host_clock: Clock,
@@ -339,7 +339,7 @@ impl Wire for WorldWire {
 /// Why a simulated daemon ended.
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
-    /// Its state directory cannot be used.
+    /// The daemon's state directory cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
     /// It could not go on.

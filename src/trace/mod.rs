@@ -94,7 +94,7 @@ impl fmt::Debug for SpanId {
 pub struct TraceSpan {
     /// Whose trace it is in.
     pub trace: TraceId,
-    /// Its own id.
+    /// The span's id, by which the spans below it name it as their `parent`.
     pub id: SpanId,
     /// What it is below; `None` for the root.
     pub parent: Option<SpanId>,
@@ -126,24 +126,24 @@ pub struct PhaseFault {
 /// What is told of a machine with each of its spans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracedMachine {
-    /// Its name, and its node's.
+    /// The machine's name, which is its node's too.
     pub name: Arc<str>,
-    /// Its cluster's id, `UID/NAME`.
+    /// Id of the cluster that the machine is of, `UID/NAME`.
     pub cluster: Arc<str>,
-    /// Its region.
+    /// The region that its VM is in.
     pub region: Arc<str>,
-    /// Its host, as last known.
+    /// The host that its VM was last known to be on.
     pub host: Arc<str>,
-    /// Its VMID.
+    /// VMID of its VM.
     pub vmid: u32,
-    /// Its pool.
+    /// The pool that it is of.
     pub pool: Arc<str>,
-    /// Its instance type.
+    /// Name of the instance type that it was made with.
     pub instance_type: Arc<str>,
-    /// Its template.
+    /// Name of the template that it was made of.
     pub template: Arc<str>,
-    /// Its SMBIOS UUID, once that was seen.
+    /// SMBIOS UUID of its VM, once that was seen.
     pub uuid: Option<Arc<str>>,
-    /// Its node's UID, once there is one.
+    /// UID of its node, once there is one.
     pub node: Option<Arc<str>>,
 }

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 struct Asset {
     /// Where it is served.
     path: &'static str,
-    /// Its media type.
+    /// The file's media type, its `Content-Type`.
     kind: &'static str,
     /// What is in it.
     text: &'static str,

@@ -32,7 +32,7 @@ pub(super) struct PageView<'a> {
     now: i64,
     /// How many of its seconds pass in one: more than one in the demo alone.
     pace: u32,
-    /// Its world is a simulation that people may act on.
+    /// The daemon's world is a simulation that people may act on.
     demo: bool,
     /// The headline.
     line: String,

@@ -27,8 +27,8 @@ use netlink::{KernelRoute, Neighbour};
 /// How long an answer is waited for. The kernel asks at once and after a second again, so that one lost question is not taken
 /// for silence.
 const WAIT: Duration = Duration::from_millis(1_500);
-/// The same where the kernel knows who had the address, perhaps a machine that was removed, and finds out whether that still holds: it
-/// waits for 5 s, asks three times in 3 s, and forgets the entry when nobody answers.
+/// How long an answer is waited for where the kernel knows who had the address, perhaps a machine that was removed, and finds out whether that still
+/// holds: it waits for 5 s, asks three times in 3 s, and forgets the entry when nobody answers.
 const VERIFY: Duration = Duration::from_secs(9);
 /// Between two looks at the neighbour table. Most devices answer within a millisecond.
 const LOOK: Duration = Duration::from_millis(50);

@@ -62,7 +62,7 @@ pub(super) enum KernelRoute {
 /// An entry of the neighbour table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Neighbour {
-    /// Its state, as bits.
+    /// The entry's state, as the kernel's bits `NUD_…`.
     pub(super) state: u16,
     /// Who has the address, where it is an Ethernet card.
     pub(super) mac: Option<Arc<str>>,

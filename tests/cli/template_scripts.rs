@@ -236,6 +236,22 @@ fn kubeadm_comes_from_a_mirror_and_pods_pause_from_the_clusters_registry() {
     );
 }
 
+/// Of a package that is there apt-get installs the newest version, unless it is told otherwise.
+#[test]
+fn a_version_of_containerd_that_the_file_pins_stays() {
+    let root = Root::new();
+    root.serve("Release.key", "a key");
+    let lines = "kubernetes = \"1.34\"\npackages = [\"containerd=1.7*\"]";
+    let done = root.install(lines, "kubeadm");
+    assert!(done.status.success(), "{}", told(&done));
+    let called = root.read("called");
+    let of_containerd = |line: &&str| line.starts_with("apt-get ") && line.contains("containerd");
+    let installs: Vec<&str> = called.lines().filter(of_containerd).collect();
+    assert_eq!(installs.len(), 2, "{called}");
+    assert!(installs[0].ends_with(" containerd=1.7*"), "{called}");
+    assert!(installs[1].contains(" --no-upgrade "), "{called}");
+}
+
 #[test]
 fn a_template_for_a_command_has_nothing_of_kubernetes() {
     let root = Root::new();

@@ -65,6 +65,29 @@ fn what_people_come_for_has_one_heading_each() {
     }
 }
 
+/// Recipes that the reference of all keys leads to, by their headings.
+const NAMED: [&str; 6] = [
+    "Six hosts with local ZFS",
+    "Static addresses in a VLAN",
+    "GPU pool",
+    "Pinned low-latency pool",
+    "Two PVE clusters",
+    "k3s",
+];
+
+/// Who reads about the keys finds the whole files of usual installations.
+#[test]
+fn the_reference_of_the_keys_links_to_recipes_by_name() {
+    let reference = config::reference::reference();
+    let recipes = read("docs/recipes.md");
+    for name in NAMED {
+        let heading = format!("## {name}");
+        assert!(recipes.lines().any(|line| line == heading), "{heading}");
+        let link = format!("](recipes.md#{})", name.to_lowercase().replace(' ', "-"));
+        assert!(reference.contains(&link), "{name}: {link}");
+    }
+}
+
 /// A heading without a file is a recipe that nobody can cook.
 #[test]
 fn every_recipe_has_its_file() {

@@ -28,7 +28,7 @@ const MAX_PATH: usize = 512;
 /// One line of the allow-list.
 #[derive(Debug)]
 pub(super) struct AllowRule {
-    /// Its name in audit lines.
+    /// The call's name in audit lines.
     pub(super) name: &'static str,
     pub(super) method: HttpMethod,
     /// Below `/api2/json/`.
@@ -66,11 +66,11 @@ pub(super) struct AllowedParam {
     pub(super) required: bool,
     /// It may be repeated this often.
     pub(super) most: usize,
-    /// Its value in the one spelling that is judged and goes to PVE.
+    /// Brings the parameter's value into the one spelling that is judged and goes to PVE.
     pub(super) tidy: fn(&str) -> String,
     /// Whether that value may be.
     pub(super) check: fn(&BrokerPolicy, &str) -> Result<(), String>,
-    /// Its value may stand in an audit line.
+    /// The parameter's value may stand in an audit line.
     pub(super) loggable: bool,
 }
 

@@ -275,7 +275,7 @@ async fn a_dead_clone_of_another_host_or_another_cluster_stays() {
     }
 }
 
-/// Its own task is not known, and the one that runs is another machine's.
+/// The task of the dead clone is not known, and the one that runs is another machine's.
 #[tokio::test(start_paused = true)]
 async fn a_dead_clone_does_not_wait_for_the_clone_of_another_intent() {
     let rig = with_placeholder(false).await;

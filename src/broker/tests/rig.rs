@@ -31,7 +31,7 @@ pub(super) fn rig() -> Rig {
     rig_with(policy())
 }
 
-/// The same world under another policy.
+/// A broker with this policy, on a world of its own.
 pub(super) fn rig_with(policy: BrokerPolicy) -> Rig {
     let world = Arc::new(World::new());
     let state = tempfile::tempdir().expect("a directory");

@@ -26,13 +26,13 @@ pub(super) type BridgesOfHosts = BTreeMap<Arc<str>, BTreeMap<String, Bridge>>;
 /// A network card of a template's machines.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Card {
-    /// Its number.
+    /// The card's number, 0 of `net0`.
     pub(super) number: u8,
-    /// Its bridge or VNet.
+    /// The bridge or VNet that the card is on.
     pub(super) bridge: String,
-    /// Its VLAN tag.
+    /// The card's VLAN tag; without one its frames have none.
     pub(super) vlan: Option<u16>,
-    /// Its MTU, where PVE compares it with the bridge's.
+    /// The card's MTU in bytes, where PVE compares it with the bridge's.
     mtu: Option<u32>,
 }
 

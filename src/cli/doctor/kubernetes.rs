@@ -27,7 +27,7 @@ pub(super) struct ReachedCluster {
     pub(super) id: Option<ClusterId>,
     /// The API server's version.
     pub(super) version: String,
-    /// Its minor, where it can be read.
+    /// The minor of that version, where it can be read.
     pub(super) minor: Option<u32>,
 }
 

@@ -22,7 +22,7 @@ pub(in crate::cli) struct DoctorReport {
 pub(in crate::cli) struct DoctorDocument<'a> {
     /// The version of this form.
     schema_version: u32,
-    /// The same number, under the name that it had at first.
+    /// The version of this form once more, under the key that had it before there was `schema_version`.
     version: u32,
     /// The program's version.
     program: &'static str,

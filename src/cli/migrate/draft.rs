@@ -64,7 +64,7 @@ impl Table {
         self.push(key, value.into(), comment.into(), true, None);
     }
 
-    /// The same for a key that the file must have.
+    /// A key that the file must have, with its value, what takes its place where the file may not have that, and why.
     pub(super) fn require(
         &mut self,
         key: &str,

@@ -17,7 +17,7 @@ pub(super) enum SettingKind {
     Whole,
     Number,
     Text,
-    /// Its text is not shown.
+    /// A text that is not shown.
     Secret,
 }
 
@@ -85,7 +85,7 @@ const CHART: [&str; 17] = [
 /// A setting with where it stands.
 #[derive(Clone, Debug)]
 pub(super) struct Setting {
-    /// Its text; what counts of a secret is read out of it in this program and never printed.
+    /// The setting's value; what counts of a secret is read out of it in this program and never printed.
     text: String,
     kind: SettingKind,
     /// `values.yaml:12`.
@@ -95,12 +95,12 @@ pub(super) struct Setting {
 }
 
 impl Setting {
-    /// Its text, in the forms that may be shown: none of a secret.
+    /// The setting's value, where it may be shown: none of a secret.
     pub(super) fn shown(&self) -> Option<&str> {
         (self.kind != SettingKind::Secret).then_some(&self.text)
     }
 
-    /// Its text, for what is found out and not shown.
+    /// The setting's value, a secret's too, for what is found out and not shown.
     pub(super) fn hidden(&self) -> &str {
         &self.text
     }

@@ -122,7 +122,7 @@ impl NameHasher {
         }
     }
 
-    /// The same for a document in JSON.
+    /// Takes note of the names in a document in JSON, as `learn` does.
     pub(super) fn learn_json(&mut self, text: &str) {
         for (_, string) in json_strings(text) {
             if let Some(string) = string.filter(|string| stands_alone(string)) {

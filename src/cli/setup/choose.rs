@@ -106,7 +106,7 @@ pub(super) struct TemplateWanted {
     pub(super) source: TemplateSource,
     /// The template's own configuration names no address: the clone's does.
     pub(super) dhcp: bool,
-    /// Its storage has no linked clones.
+    /// The template's storage has no linked clones: machines are full clones.
     pub(super) full: bool,
     pub(super) bridge: Option<String>,
     pub(super) vlan: Option<u16>,

@@ -32,7 +32,7 @@ pub(super) struct Grants {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct GrantsThere {
     user: bool,
-    /// Its roles, with their privileges.
+    /// All roles of the cluster, with their privileges.
     roles: BTreeMap<String, BTreeSet<String>>,
 }
 

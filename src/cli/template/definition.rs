@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use crate::config::file::{Build, BuildMethod, Chipset, Firmware, ScsiController};
+use crate::config::file::{
+    Build, BuildMethod, BuildNic, Chipset, Firmware, NicModel, ScsiController,
+};
 use crate::controller::template_mark::hex;
 
 /// Bytes of the hash in an image's file name.
@@ -48,7 +50,11 @@ pub(super) fn parameters(build: &Build, new: &TemplateVm<'_>) -> Vec<(String, St
         ScsiController::VirtioScsiSingle => "virtio-scsi-single",
         ScsiController::VirtioScsiPci => "virtio-scsi-pci",
     };
-    let vlan = build.vlan.map(|tag| format!(",tag={tag}"));
+    let first = BuildNic {
+        bridge: Some(build.bridge.clone()),
+        vlan: build.vlan,
+        ..BuildNic::default()
+    };
     let mut parameters = vec![
         ("vmid", new.vmid.to_string()),
         ("name", new.name.to_owned()),
@@ -66,11 +72,8 @@ pub(super) fn parameters(build: &Build, new: &TemplateVm<'_>) -> Vec<(String, St
         ),
         ("ide2", format!("{storage}:cloudinit")),
         ("boot", format!("order={DISK}")),
-        (
-            "net0",
-            format!("virtio,bridge={}{}", build.bridge, vlan.unwrap_or_default()),
-        ),
-        ("agent", "enabled=1,fstrim_cloned_disks=1".to_owned()),
+        ("net0", card(&first)),
+        ("agent", agent(build)),
         ("serial0", "socket".to_owned()),
         ("vga", build.vga.clone()),
         ("ipconfig0", build.ipconfig.clone()),
@@ -90,10 +93,40 @@ pub(super) fn parameters(build: &Build, new: &TemplateVm<'_>) -> Vec<(String, St
     if build.tpm {
         parameters.push(("tpmstate0", format!("{storage}:1,version=v2.0")));
     }
+    let further = (1..).zip(&build.nic).flat_map(|(number, nic)| {
+        let ipconfig = nic.ipconfig.clone();
+        let ipconfig = ipconfig.map(|text| (format!("ipconfig{number}"), text));
+        std::iter::once((format!("net{number}"), card(nic))).chain(ipconfig)
+    });
+    let parameters = parameters.into_iter();
     parameters
-        .into_iter()
         .map(|(key, value)| (key.to_owned(), value))
+        .chain(further)
         .collect()
+}
+
+/// A network card, as PVE's `netN` writes it; PVE chooses its MAC address.
+fn card(nic: &BuildNic) -> String {
+    let model = nic.model.unwrap_or(NicModel::Virtio).called();
+    let bridge = nic.bridge.as_deref().unwrap_or_default();
+    let vlan = nic.vlan.map(|tag| format!(",tag={tag}"));
+    let mtu = nic.mtu.map(|mtu| format!(",mtu={mtu}"));
+    let (vlan, mtu) = (vlan.unwrap_or_default(), mtu.unwrap_or_default());
+    format!("{model},bridge={bridge}{vlan}{mtu}")
+}
+
+/// PVE's `agent`. What is PVE's default is not written. Releases of PVE since 9.1 call the second option `freeze-fs`, and take the older
+/// name, too.
+fn agent(build: &Build) -> String {
+    let wanted = build.agent.clone().unwrap_or_default();
+    let mut text = "enabled=1".to_owned();
+    if wanted.fstrim_cloned_disks {
+        text.push_str(",fstrim_cloned_disks=1");
+    }
+    if !wanted.freeze_fs_on_backup {
+        text.push_str(",freeze-fs-on-backup=0");
+    }
+    text
 }
 
 /// The tags of the VM, ours among them, as PVE sorts them.
@@ -220,6 +253,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::config::file::BuildAgent;
     use crate::config::scalar::{Duration, VmidRange};
     use crate::controller::template_mark::definition as hash;
     use crate::model::time::Span;
@@ -311,6 +345,79 @@ mod tests {
         }
     }
 
+    /// What a build's parameters have under a key; nothing where they do not have it.
+    fn parameter(build: &Build, key: &str) -> Option<String> {
+        let new = TemplateVm {
+            vmid: 8000,
+            name: "t",
+            description: "d",
+            image: "local:import/x.qcow2",
+            snippet: "local:snippets/x.yaml",
+        };
+        let mut all = parameters(build, &new).into_iter();
+        all.find(|(name, _)| name == key).map(|(_, value)| value)
+    }
+
+    #[test]
+    fn further_network_cards_come_with_the_vm_and_change_its_hash() {
+        let text = |text: &str| Some(text.to_owned());
+        let two = Build {
+            nic: vec![
+                BuildNic {
+                    bridge: text("vmbr1"),
+                    vlan: Some(30),
+                    mtu: Some(9000),
+                    ..BuildNic::default()
+                },
+                BuildNic {
+                    bridge: text("vmbr2"),
+                    model: Some(NicModel::E1000e),
+                    ipconfig: text("ip=dhcp"),
+                    ..BuildNic::default()
+                },
+            ],
+            ..build()
+        };
+        for (key, value) in [
+            ("net0", text("virtio,bridge=vmbr0")),
+            ("net1", text("virtio,bridge=vmbr1,tag=30,mtu=9000")),
+            ("net2", text("e1000e,bridge=vmbr2")),
+            ("net3", None),
+            ("ipconfig0", text("ip=dhcp")),
+            ("ipconfig1", None),
+            ("ipconfig2", text("ip=dhcp")),
+        ] {
+            assert_eq!(parameter(&two, key), value, "{key}");
+        }
+        assert_ne!(hash(&two), hash(&build()));
+    }
+
+    #[test]
+    fn what_pve_asks_of_the_agent_is_as_the_file_says() {
+        let of = |fstrim_cloned_disks, freeze_fs_on_backup| Build {
+            agent: Some(BuildAgent {
+                fstrim_cloned_disks,
+                freeze_fs_on_backup,
+            }),
+            ..build()
+        };
+        let usual = "enabled=1,fstrim_cloned_disks=1";
+        for (build, text) in [
+            (build(), usual),
+            (of(true, true), usual),
+            (of(false, true), "enabled=1"),
+            (
+                of(true, false),
+                "enabled=1,fstrim_cloned_disks=1,freeze-fs-on-backup=0",
+            ),
+        ] {
+            assert_eq!(parameter(&build, "agent").as_deref(), Some(text));
+        }
+        // Who writes down what holds anyhow has no template built anew.
+        assert_eq!(hash(&of(true, true)), hash(&build()));
+        assert_ne!(hash(&of(true, false)), hash(&build()));
+    }
+
     #[test]
     fn a_patch_is_wanted_exactly_and_scripts_are_ascii() {
         let steps = steps(&Build {
@@ -363,8 +470,16 @@ mod tests {
     fn what_nobody_wrote_changes_no_hash() {
         // Templates that were built before these keys are not built anew.
         let text = serde_json::to_string(&build().contents()).expect("JSON");
-        for key in ["method", "repository", "proxy", "resource_pool", "tags"] {
-            assert!(!text.contains(key), "{key}: {text}");
+        for key in [
+            "method",
+            "repository",
+            "proxy",
+            "resource_pool",
+            "tags",
+            "agent",
+            "nic",
+        ] {
+            assert!(!text.contains(&format!("\"{key}\":")), "{key}: {text}");
         }
     }
 }

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::hardware::NicModel;
 use crate::config::scalar::{Duration, Size, VmidRange};
 use crate::model::time::Span;
 
@@ -59,6 +60,52 @@ impl BuildMethod {
     fn is_kubeadm(&self) -> bool {
         *self == BuildMethod::Kubeadm
     }
+}
+
+/// What PVE asks of the guest agent by itself. Machines have it from their template. The agent is switched on in any case, by `virtio`, where
+/// images listen: the build speaks to it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct BuildAgent {
+    /// After a disk was moved to another storage, or the VM to another host, PVE lets the guest give back what it does not use
+    /// (`fstrim_cloned_disks`).
+    pub fstrim_cloned_disks: bool,
+    /// PVE lets the guest freeze its file systems while a backup begins (`freeze-fs-on-backup`, which newer releases call `freeze-fs`). With
+    /// `false` no write waits for that, and what is restored is as after a power cut.
+    pub freeze_fs_on_backup: bool,
+}
+
+impl Default for BuildAgent {
+    fn default() -> BuildAgent {
+        BuildAgent {
+            fstrim_cloned_disks: true,
+            freeze_fs_on_backup: true,
+        }
+    }
+}
+
+/// A further network card that the template is built with: the first of the list is `net1`, the next one `net2`. Machines have it from
+/// their template, as it is or as `[[template.NAME.nic]]` changes it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct BuildNic {
+    /// The card's bridge, or a virtual network.
+    pub bridge: Option<String>,
+    /// The card's VLAN tag.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 4094))]
+    pub vlan: Option<u16>,
+    /// What it looks like to the guest. Default: `virtio`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<NicModel>,
+    /// The card's MTU; 1 for the bridge's. PVE starts no VM whose MTU is above its bridge's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65520))]
+    pub mtu: Option<u16>,
+    /// Cloud-init's `ipconfig` of it, such as `ip=dhcp`; no fixed address, since machines have it from their template. Default: it has no
+    /// address while the template is built.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipconfig: Option<String>,
 }
 
 /// How a template is built by `pve-autoscaler template build`: on each host that needs one, from a cloud image, with everything
@@ -136,12 +183,19 @@ pub struct Build {
     pub scsi_controller: ScsiController,
     /// The CPU model, such as `host`. Machines have the one of `[template.NAME]`, if that names one.
     pub cpu_type: String,
-    /// The bridge of its network card.
+    /// What PVE asks of the guest agent by itself. Default: all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<BuildAgent>,
+    /// The bridge of its first network card, `net0`, a `virtio` one.
     pub bridge: String,
-    /// The VLAN tag of its network card.
+    /// The VLAN tag of its first network card.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4094))]
     pub vlan: Option<u16>,
+    /// Further network cards.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    pub nic: Vec<BuildNic>,
     /// The PVE resource pool that the template's VM is put into: one on which an API token may clone. With an API token it is not that of the
     /// machines: the token may change and destroy what is in that.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -161,12 +215,14 @@ pub struct Build {
 }
 
 impl Build {
-    /// What goes into a template: where it is built, and how long that may take, is left out.
+    /// What goes into a template: where it is built, and how long that may take, is left out, and what says no more than the defaults.
     #[must_use]
     pub fn contents(&self) -> Build {
+        let agent = self.agent.clone();
         Build {
             vmids: None,
             hosts: Vec::new(),
+            agent: agent.filter(|agent| *agent != BuildAgent::default()),
             timeout: Build::default().timeout,
             ..self.clone()
         }
@@ -202,8 +258,10 @@ impl Default for Build {
             tpm: false,
             scsi_controller: ScsiController::VirtioScsiSingle,
             cpu_type: "x86-64-v2-AES".to_owned(),
+            agent: None,
             bridge: "vmbr0".to_owned(),
             vlan: None,
+            nic: Vec::new(),
             resource_pool: None,
             tags: Vec::new(),
             vga: "serial0".to_owned(),

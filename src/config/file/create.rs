@@ -9,11 +9,11 @@ use super::build::{Chipset, Firmware, ScsiController};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BootDevice {
-    /// Its disk, `scsi0`.
+    /// The VM's disk, `scsi0`.
     Disk,
     /// The ISO in its CD drive.
     Cdrom,
-    /// Its first network card: PXE, iPXE.
+    /// The VM's first network card: PXE, iPXE.
     Network,
 }
 

@@ -85,12 +85,12 @@ impl DiskCache {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FurtherDisk {
-    /// Its storage, on each host that makes such machines.
+    /// The disk's storage, on each host that makes such machines.
     pub storage: Option<String>,
-    /// Its size, in whole GiB.
+    /// The disk's size, in whole GiB.
     pub size: Option<Size>,
-    /// Its place: `scsi1` to `scsi7`, `virtio1` to `virtio7`, `sata1` to `sata5`; the template has nothing there. Default: `scsi1` for the first
-    /// of the list, `scsi2` for the next.
+    /// The disk's place: `scsi1` to `scsi7`, `virtio1` to `virtio7`, `sata1` to `sata5`; the template has nothing there. Default: `scsi1` for the
+    /// first of the list, `scsi2` for the next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slot: Option<String>,
     /// A thread of its own (`scsi` with the controller `virtio-scsi-single`, and `virtio`).

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use build::{Build, BuildMethod, Chipset, Firmware, ScsiController};
+pub use build::{Build, BuildAgent, BuildMethod, BuildNic, Chipset, Firmware, ScsiController};
 pub use cloud_init::CloudInit;
 pub use create::{BootDevice, Create};
 pub use hardware::{DiskCache, FurtherDisk, NicModel, Startup};

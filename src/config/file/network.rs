@@ -74,9 +74,9 @@ pub struct Network {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NetCard {
-    /// Its bridge, or a virtual network.
+    /// The card's bridge, or a virtual network.
     pub bridge: Option<String>,
-    /// Its VLAN tag.
+    /// The card's VLAN tag.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4094))]
     pub vlan: Option<u16>,
@@ -89,7 +89,7 @@ pub struct NetCard {
     /// What it looks like to the guest. Default: as the template has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<NicModel>,
-    /// Its MTU; 1 for the bridge's. PVE starts no VM whose MTU is above its bridge's.
+    /// The card's MTU; 1 for the bridge's. PVE starts no VM whose MTU is above its bridge's.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65520))]
     pub mtu: Option<u16>,

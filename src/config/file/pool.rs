@@ -47,7 +47,7 @@ pub struct InstanceTypeTable {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Pool {
-    /// Its region. Default: those of its templates.
+    /// The region that the pool's machines are in. Default: those of its templates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
     /// The template its machines are cloned from; this or `templates`.
@@ -172,7 +172,7 @@ pub struct Pool {
     /// Where this pool differs from `[scale_down]`.
     #[schemars(default)]
     pub scale_down: PoolScaleDown,
-    /// Its nodes are removed all together or not at all.
+    /// The pool's nodes are removed all together or not at all.
     pub atomic: bool,
     /// Which of its nodes are consolidated. Default: nodes are removed as cluster-autoscaler does, for
     /// requests up to `utilization_threshold`, and none is replaced.
@@ -236,7 +236,7 @@ pub struct NodeBudgetTable {
 pub enum BudgetReason {
     /// No pod needs it.
     Empty,
-    /// Its pods do well elsewhere.
+    /// The node's pods do well elsewhere.
     Underused,
     /// It has drifted, or is older than `expire_after`.
     Outdated,

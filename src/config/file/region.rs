@@ -214,7 +214,7 @@ pub enum CloneKind {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Template {
-    /// Its region. Default: the only region.
+    /// The region that the template is in. Default: the only region.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
     /// The template's VMID; this, `vm_name` or `tags`.

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::regions::{ResolvedRegion, ResolvedRegions};
-use super::templates::{BRIDGE, one_line};
+use super::templates::{BRIDGE, MAX_NICS, check_card, one_line};
 use super::types::wrong_cores;
-use super::{Problems, each, ipconfig};
+use super::{Problems, each, hardware, ipconfig};
 use crate::config::file::{Build, BuildMethod, ConfigFile};
 use crate::config::place::KeyPath;
 use crate::config::scalar::VmidRange;
 use crate::config::settings::{Channel, TemplateSettings};
 use crate::config::syntax;
+use crate::model::network::fixed_addresses;
 use crate::model::time::Span;
 
 /// Digits of a checksum in hexadecimal, by its algorithm (PVE's `checksum-algorithm`).
@@ -73,6 +74,7 @@ pub(super) fn check(
     );
     each(&build.tags, &path.at("tags"), syntax::tag, TAG, problems);
     check_numbers(build, path, problems);
+    check_nics(build, &path.at("nic"), problems);
     check_kubernetes(build, path, problems);
     check_ways(build, path, problems);
     for (key, list, holds, expected) in [
@@ -92,6 +94,29 @@ pub(super) fn check(
         ("commands", &build.commands, command, "one line of ASCII"),
     ] {
         each(list, &path.at(key), holds, expected, problems);
+    }
+}
+
+/// Further network cards.
+fn check_nics(build: &Build, path: &KeyPath, problems: &mut Problems) {
+    problems.unless(build.nic.len() <= MAX_NICS, path, || {
+        format!("expected at most {MAX_NICS} further network cards")
+    });
+    for (position, nic) in build.nic.iter().enumerate() {
+        let path = path.at(&position);
+        let at = path.at("bridge");
+        let bridge = problems.require(nic.bridge.as_deref(), &at, "a bridge such as vmbr0");
+        problems.text(&at, bridge, syntax::bridge, BRIDGE);
+        check_card(&path, nic.vlan, nic.mtu, problems);
+        hardware::check_model(&path, nic.model, nic.mtu, None, problems);
+        let text = nic.ipconfig.as_deref().unwrap_or_default();
+        let at = path.at("ipconfig");
+        match nic.ipconfig.as_deref().and_then(ipconfig::fault) {
+            Some(why) => problems.add(&at, why),
+            None => problems.unless(fixed_addresses(text).next().is_none(), &at, || {
+                "every machine of the template would have this address; expected ip=dhcp or ip6=auto".to_owned()
+            }),
+        }
     }
 }
 

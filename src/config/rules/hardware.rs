@@ -79,7 +79,8 @@ pub(super) fn hardware(
     }
 }
 
-fn check_model(
+/// What virtio cards alone can have.
+pub(super) fn check_model(
     path: &KeyPath,
     model: Option<NicModel>,
     mtu: Option<u16>,

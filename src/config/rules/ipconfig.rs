@@ -68,7 +68,7 @@ pub(super) fn fault(text: &str) -> Option<String> {
     }
 }
 
-/// Its keys with their values, each once.
+/// The keys of an `ipconfig` with their values, each once; or what is wrong with it.
 fn parts(text: &str) -> Result<BTreeMap<&str, &str>, String> {
     let mut parts = BTreeMap::new();
     for part in text.split(',') {

@@ -18,7 +18,7 @@ use crate::model::network::fixed_addresses;
 /// What a bridge's name is expected to be.
 pub(super) const BRIDGE: &str = "a bridge such as vmbr0, at most 15 characters";
 /// Further network cards of a machine at most: the broker lets so many be written.
-const MAX_NICS: usize = 7;
+pub(super) const MAX_NICS: usize = 7;
 
 /// The templates.
 pub(super) fn templates(
@@ -178,7 +178,12 @@ fn card(nic: &file::NetCard) -> NetCardSettings {
 }
 
 /// What is the same for every network card.
-fn check_card(path: &KeyPath, vlan: Option<u16>, mtu: Option<u16>, problems: &mut Problems) {
+pub(super) fn check_card(
+    path: &KeyPath,
+    vlan: Option<u16>,
+    mtu: Option<u16>,
+    problems: &mut Problems,
+) {
     let vlan = vlan.is_none_or(|tag| (1..=4094).contains(&tag));
     problems.unless(vlan, &path.at("vlan"), || {
         "expected a VLAN tag, 1 to 4094".to_owned()

@@ -82,6 +82,41 @@ fn what_a_build_cannot_mean_is_an_error() {
             built("kubernetes = \"1.34\"\nresource_pool = \"a b\"", "kubeadm"),
             "template.debian.build.resource_pool = \"a b\": expected a resource pool's name",
         ),
+        (
+            built(
+                "kubernetes = \"1.34\"\n[[template.debian.build.nic]]\nvlan = 30",
+                "kubeadm",
+            ),
+            "template.debian.build.nic.0.bridge: is missing",
+        ),
+        (
+            built(
+                "kubernetes = \"1.34\"\nnic = [{ bridge = \"vmbr1\" }, { bridge = \"vmbr1\", vlan = 4095 }]",
+                "kubeadm",
+            ),
+            "template.debian.build.nic.1.vlan = 4095: expected a VLAN tag, 1 to 4094",
+        ),
+        (
+            built(
+                "kubernetes = \"1.34\"\nnic = [{ bridge = \"vmbr1\", model = \"e1000\", mtu = 9000 }]",
+                "kubeadm",
+            ),
+            "template.debian.build.nic.0.mtu = 9000: PVE sets it for virtio cards alone, and this one is e1000",
+        ),
+        (
+            built(
+                "kubernetes = \"1.34\"\nnic = [{ bridge = \"vmbr1\", ipconfig = \"ip=192.0.2.7/24\" }]",
+                "kubeadm",
+            ),
+            "template.debian.build.nic.0.ipconfig = \"ip=192.0.2.7/24\": every machine of the template would have this address",
+        ),
+        (
+            built(
+                "kubernetes = \"1.34\"\nagent = { freeze_fs = false }",
+                "kubeadm",
+            ),
+            "unknown key `freeze_fs`; the keys here are `fstrim_cloned_disks` or `freeze_fs_on_backup`",
+        ),
     ] {
         let found = messages(&text);
         assert!(found.contains(said), "{said}\n{found}\n{text}");

@@ -47,7 +47,7 @@ fn sets(value: &CaseValue) -> Result<Vec<CpuSet>, CaseError> {
     several(value).into_iter().map(topologies::cpus).collect()
 }
 
-/// The same things, in any order.
+/// Notes a miss unless both lists hold the same, in any order.
 fn alike<T: Ord + ToString>(what: &str, mut wanted: Vec<T>, mut have: Vec<T>, misses: &mut Misses) {
     wanted.sort();
     have.sort();

@@ -223,7 +223,7 @@ impl Lab {
         (ended.result, began.elapsed())
     }
 
-    /// The same while something happens after a time.
+    /// Takes the first machine down, as `remove` does, while something happens after so many seconds.
     pub(super) async fn remove_while(
         &self,
         after: u64,

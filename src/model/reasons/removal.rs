@@ -99,7 +99,7 @@ pub enum Kept {
     ScaleDownDisabled,
     /// It is not Ready, and removing such nodes is switched off.
     UnreadyDisabled,
-    /// Its host is offline: nothing of its VM can be removed.
+    /// The node's host is offline: nothing of its VM can be removed.
     HostOffline {
         /// The host.
         host: Arc<str>,

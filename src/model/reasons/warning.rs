@@ -285,7 +285,7 @@ pub enum Warning {
         /// The file has no topology of the host: nobody knows which CPUs these are there.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         untold: bool,
-        /// Its memory is bound to other NUMA nodes of the host than these CPUs are in.
+        /// The machine's memory is bound to other NUMA nodes of the host than these CPUs are in.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         far: bool,
     },

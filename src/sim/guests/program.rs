@@ -47,7 +47,7 @@ struct ProgramInner {
 #[derive(Debug)]
 struct ProgramGuest {
     vm: GuestVm,
-    /// Its boot, until that ended.
+    /// What boots the guest, until the boot has ended.
     boot: JoinHandle<()>,
 }
 

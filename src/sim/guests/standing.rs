@@ -16,7 +16,7 @@ use crate::sim::kube::Kube;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StandingNode {
-    /// Its name.
+    /// The node's name.
     pub name: String,
     /// Logical CPUs.
     pub cores: u32,

@@ -18,19 +18,19 @@ const DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
 /// What was seen of a machine.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SeenMachine {
-    /// Its pool.
+    /// The pool that the machine is of.
     pub(super) pool: String,
     /// SMBIOS UUID when it was first seen with one.
     pub(super) uuid: String,
     /// It was powered on once.
     pub(super) started: bool,
-    /// Its node was Ready once.
+    /// The machine's node was Ready once.
     pub(super) worked: bool,
     /// The nodes that lie on it, at the last look.
     pub(super) nodes: Vec<String>,
     /// Since when its node is Ready.
     pub(super) ready: Option<Time>,
-    /// Its node was cordoned when it was last seen.
+    /// The machine's node was cordoned when it was last seen.
     pub(super) cordoned: bool,
     /// Since when its node is not cordoned.
     pub(super) open: Option<Time>,
@@ -40,7 +40,7 @@ pub(super) struct SeenMachine {
     pub(super) down: Option<Time>,
     /// When its node first took pods.
     pub(super) first: Option<Time>,
-    /// Its clone was seen when nothing went wrong any more.
+    /// The machine's clone was seen when nothing went wrong any more.
     pub(super) calm: bool,
     /// A pod came to its node once that is there for its own sake.
     pub(super) served: bool,

@@ -34,7 +34,7 @@ const MOST_FINDINGS: usize = 100;
 /// What a pool promises: how many machines there may be, and the node that it makes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PoolRule {
-    /// Its name.
+    /// The pool's name.
     pub name: String,
     /// Least machines.
     pub min: usize,

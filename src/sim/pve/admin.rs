@@ -24,9 +24,9 @@ pub enum AdminAct {
     Configure {
         /// The machine.
         vmid: u32,
-        /// Its key, such as `description`.
+        /// The configuration's key, such as `description`.
         key: String,
-        /// Its new value.
+        /// The key's new value.
         value: Option<String>,
     },
     /// A lock such as `backup` comes, or goes.

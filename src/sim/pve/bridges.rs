@@ -28,9 +28,9 @@ pub struct BridgeSpec {
     pub vlan_aware: bool,
     /// The VLANs that its ports let through, such as `2-4094`, where somebody said it.
     pub vids: Option<String>,
-    /// Its ports.
+    /// The bridge's ports, such as `eno1`.
     pub ports: Vec<String>,
-    /// Its MTU, where somebody said it.
+    /// The bridge's MTU in bytes, where somebody said it.
     pub mtu: Option<u32>,
 }
 
@@ -50,9 +50,9 @@ impl Default for BridgeSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VNetSpec {
-    /// Its name.
+    /// The VNet's name.
     pub name: String,
-    /// Its zone.
+    /// The SDN zone that the VNet is of.
     pub zone: String,
     /// Whether cards on it may have VLANs of their own.
     #[serde(default)]

@@ -113,7 +113,7 @@ impl Drive {
         self.file.contains(":iso/")
     }
 
-    /// Its storage.
+    /// The storage of the drive's volume; empty where it has none.
     pub(super) fn storage(&self) -> &str {
         self.file.split_once(':').map_or("", |(storage, _)| storage)
     }
@@ -169,7 +169,7 @@ pub(super) fn format_size(bytes: u64) -> String {
 }
 
 impl SimVm {
-    /// Its drives with a volume, by key in PVE's order.
+    /// The VM's drives with a volume, by key in PVE's order.
     pub(super) fn drives(&self) -> Vec<(String, Drive)> {
         self.config
             .iter()

@@ -18,9 +18,9 @@ pub struct Seen {
     pub at: Time,
     /// When it was sent.
     pub sent: Time,
-    /// Its method.
+    /// The request's method, such as `GET`.
     pub method: String,
-    /// Its path below `/api2/json`.
+    /// The path that was asked for, below `/api2/json`.
     pub path: String,
     /// Not a read.
     pub changing: bool,
@@ -43,11 +43,11 @@ pub struct MachineChange {
     pub vmid: u32,
     /// `clone`, `config`, `resize`, `start`, `shutdown`, `stop`, `destroy`, …
     pub what: String,
-    /// Its name just before (after, for a clone).
+    /// The machine's name just before (after, for a clone).
     pub name: String,
-    /// Its description just before (after, for a clone).
+    /// The machine's description just before (after, for a clone).
     pub description: String,
-    /// Its SMBIOS UUID just before, lower case.
+    /// The machine's SMBIOS UUID just before, lower case.
     pub uuid: String,
     /// It was powered on just before.
     pub running: bool,
@@ -70,7 +70,7 @@ pub struct IsoFacts {
 pub struct VmFacts {
     /// VMID.
     pub vmid: u32,
-    /// Its host.
+    /// The host that it is on.
     pub host: String,
     /// A container.
     pub container: bool,
@@ -94,7 +94,7 @@ pub struct VmFacts {
     pub pool: Option<String>,
     /// The rules of its firewall.
     pub rules: Vec<FirewallRule>,
-    /// Its firewall is switched on.
+    /// The VM's own firewall is switched on.
     pub firewall_on: bool,
 }
 

@@ -23,7 +23,7 @@ const RULES: &str = "/nodes/{node}/qemu/{vmid}/firewall/rules";
 /// How long a datacenter's firewall stays on that was switched on for trial, in seconds (`parse_clusterfw_option`).
 const TRIAL: i64 = 60;
 
-/// Its calls.
+/// The calls that are answered here.
 pub(super) const CALLS: &[ApiMethod] = &[
     call(
         "GET",

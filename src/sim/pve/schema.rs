@@ -47,7 +47,7 @@ pub(super) enum ParamKind {
 /// One parameter. A name ending in `[n]` stands for the numbered ones below `count`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ParamSchema {
-    /// Its name.
+    /// The parameter's name.
     pub(super) name: &'static str,
     /// What it holds.
     pub(super) kind: ParamKind,

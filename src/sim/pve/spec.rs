@@ -66,15 +66,15 @@ pub struct PveSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostSpec {
-    /// Its name.
+    /// The host's name.
     pub name: String,
     /// Logical CPUs.
     pub cpus: u32,
     /// Memory in bytes.
     pub memory: u64,
-    /// Its address in the cluster network.
+    /// The host's address in the cluster network.
     pub address: String,
-    /// Its bridges.
+    /// Names of the host's bridges.
     #[serde(default = "bridges")]
     pub bridges: Vec<String>,
     /// What bridges have beside their names; one that is not here is as PVE's installer makes it.
@@ -83,7 +83,7 @@ pub struct HostSpec {
     /// How many seconds its clock is ahead.
     #[serde(default)]
     pub clock_ahead: i64,
-    /// Its NUMA nodes.
+    /// How many NUMA nodes the host has.
     #[serde(default = "one")]
     pub numa_nodes: u32,
     /// The flags of its CPUs, as /proc/cpuinfo has them.
@@ -114,9 +114,9 @@ fn bridges() -> Vec<String> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StorageSpec {
-    /// Its name.
+    /// The storage's name.
     pub name: String,
-    /// Its type.
+    /// What kind of storage it is.
     pub kind: StorageKind,
     /// Whether all hosts see the same content; network storages and Ceph are shared in any case.
     #[serde(default)]
@@ -218,7 +218,7 @@ pub struct PveUserSpec {
 pub struct TokenSpec {
     /// Such as `scaler@pve!sim`.
     pub id: String,
-    /// Its secret.
+    /// The token's secret, which callers send behind its id.
     pub secret: String,
     /// It has rights of its own; else its user's.
     #[serde(default = "yes")]

@@ -13,7 +13,7 @@ use super::table::{ApiMethod, CallDuration, CallHandler, NeededPrivilege, call};
 use super::wire::ErrorAnswer;
 use super::world::PveWorld;
 
-/// Its call.
+/// The call that is answered here.
 pub(super) const CALLS: &[ApiMethod] = &[call(
     "GET",
     "/cluster/options",

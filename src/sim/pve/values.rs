@@ -80,6 +80,7 @@ pub(super) fn verify(key: &str, text: &str) -> Result<(), ErrorAnswer> {
         "net" => net(key, text),
         "cpu" => cpu(text),
         "hostpci" => super::pci::verify(key, text),
+        "agent" => agent(text),
         "scsi" | "virtio" | "sata" | "ide" => drive(key, text),
         "affinity" if !cpu_set(text) => Err("unable to parse cpuset option".to_owned()),
         "sshkeys" if !ssh_keys(text) => {
@@ -290,6 +291,41 @@ fn is_key(kind: &str, mut rest: &[u8]) -> bool {
     rest.is_empty() && fields > 1
 }
 
+/// Options of the guest agent (qemu-server, `$agent_fmt` in `QemuServer/Agent.pm`), of which `freeze-fs` has three names.
+fn agent(text: &str) -> Result<(), String> {
+    let options = properties(text, "enabled");
+    let booleans = [
+        "enabled",
+        "freeze-fs",
+        "freeze-fs-on-backup",
+        "fstrim_cloned_disks",
+        "guest-fsfreeze",
+    ];
+    let known = |option: &&str| *option == "type" || booleans.contains(option);
+    if let Some(option) = options.keys().find(|option| !known(option)) {
+        return Err(format!(
+            "invalid key in comma-separated list property: {option}"
+        ));
+    }
+    for (option, value) in &options {
+        if *option == "type" && !matches!(*value, "virtio" | "isa") {
+            return Err(format!(
+                "format error\nagent.type: value '{value}' does not have a value in the enumeration 'virtio, isa'"
+            ));
+        }
+        if *option != "type" && !matches!(*value, "0" | "1") {
+            return Err(format!(
+                "format error\nagent.{option}: type check ('boolean') failed - got '{value}'"
+            ));
+        }
+    }
+    if options.contains_key("enabled") {
+        Ok(())
+    } else {
+        Err("format error\nagent.enabled: property is missing and it is not optional".to_owned())
+    }
+}
+
 /// A value as PVE stores it.
 pub(super) fn normal(key: &str, text: &str) -> Result<String, ErrorAnswer> {
     let bad = |why: String| {
@@ -319,15 +355,6 @@ pub(super) fn normal(key: &str, text: &str) -> Result<String, ErrorAnswer> {
                 }
             }
         }
-        "agent" => match properties(text, "enabled").get("enabled") {
-            Some(&("0" | "1")) => text.to_owned(),
-            other => {
-                let got = other.copied().unwrap_or_default();
-                return bad(format!(
-                    "agent.enabled: type check ('boolean') failed - got '{got}'"
-                ));
-            }
-        },
         "smbios1" => match properties(text, "").get("uuid") {
             Some(uuid) if !is_uuid(uuid) => {
                 return bad("smbios1.uuid: value does not match the regex pattern".to_owned());
@@ -346,6 +373,29 @@ mod tests {
     use super::*;
 
     const KEY: &str = "ssh-ed25519%20AAAAC3NzaC1lZDI1NTE5AAAAIDbgX3JZ0mK2yN1N5mJ8u6aRkqM0f3T8cYw2h1pLx0Qe%20a%40b";
+
+    #[test]
+    fn options_of_the_agent_are_taken_and_refused_as_pve_does() {
+        for text in [
+            "1",
+            "0",
+            "enabled=1,fstrim_cloned_disks=1",
+            "enabled=1,freeze-fs-on-backup=0",
+            "1,freeze-fs=0,type=isa",
+        ] {
+            assert!(verify("agent", text).is_ok(), "{text}");
+        }
+        for text in [
+            "",
+            "yes",
+            "fstrim_cloned_disks=1",
+            "enabled=1,fstrim_cloned_disks=on",
+            "enabled=1,freeze_fs_on_backup=0",
+            "enabled=1,type=serial",
+        ] {
+            assert!(verify("agent", text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn values_are_taken_and_refused_as_pve_does() {

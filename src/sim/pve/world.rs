@@ -191,7 +191,7 @@ impl SimVm {
         text
     }
 
-    /// Its name, or what PVE calls a VM without one.
+    /// The VM's name, or what PVE calls a VM without one.
     pub(super) fn title(&self) -> String {
         let name = self.config.get("name").cloned();
         name.unwrap_or_else(|| format!("VM {}", self.vmid))

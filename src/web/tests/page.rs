@@ -441,7 +441,7 @@ fn what_is_not_seen_is_told_with_names_like_it_and_with_what_is_not_read() {
     );
 }
 
-/// The same words as `explain` and `plan` have, by the same code.
+/// What the page answers of one thing are the words of `explain` and `plan`, by the same code.
 #[tokio::test]
 async fn one_thing_is_explained_as_explain_does_it() {
     use crate::controller::answers::TurnQuestion;

@@ -7,7 +7,8 @@ if [ -n "$proxy" ]; then
   systemctl daemon-reload
 fi
 with_apt() {
-  $apt install --no-install-recommends containerd
+  # One that is there stays: `packages` may pin its version, and apt-get would upgrade what is named without one.
+  $apt install --no-upgrade --no-install-recommends containerd
   mkdir -p /etc/apt/keyrings
   fetch "$repository/deb/Release.key" /tmp/kubernetes.key
   gpg --batch --yes --dearmor -o /etc/apt/keyrings/kubernetes.gpg /tmp/kubernetes.key
