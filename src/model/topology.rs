@@ -238,7 +238,9 @@ impl Pins {
         let mut pins = Pins::default();
         for (key, value) in keys {
             if key == "affinity" && !value.trim().is_empty() {
-                pins.cpus = CpuSet::read(value)?;
+                // PVE takes spaces around a comma, and commas at the end.
+                let list: String = value.split_whitespace().collect();
+                pins.cpus = CpuSet::read(list.trim_end_matches(','))?;
             } else if is_numa(key) {
                 pins.bind(value)?;
             }
@@ -342,6 +344,8 @@ mod tests {
         ]);
         let pins = pins.expect("it is read");
         assert_eq!(pins.cpus, cpus("0-3,8"));
+        let spaced = of(&[("affinity", "0 ,2-3,")]).expect("it is read");
+        assert_eq!(spaced.cpus, cpus("0,2-3"));
         assert_eq!(pins.memory, [(0, 2 * gib), (1, gib)].into());
         assert_eq!(of(&[("affinity", "x")]), None);
         assert_eq!(of(&[("numa0", "hostnodes=x,memory=1")]), None);

@@ -59,6 +59,7 @@ const OLD: &str =
     "update {host}, or let `qm config` of the template have a `machine` without a version";
 const LOG: &str = "the task's log says why: `pvenode task list --vmid {vmid} --errors` on {host} finds it, `pvenode task log UPID` shows it";
 const VLAN_AWARE: &str = "let the bridge on {host} be VLAN-aware (its panel, System, Network), or take `vlan` from {template_table}";
+const WHOLE: &str = "give the pool instance types whose `memory` is a multiple of the huge page, or smaller `hugepages` in {pool_table}";
 const NUMA: &str =
     "give `numa0` and its like of the template's VM a `policy` (`qm set`), or take them away";
 
@@ -244,14 +245,19 @@ pub(super) const RULES: &[Rule] = &[
     ),
     say("you need to define a policy for hostnode", NUMA),
     say("numa hostnodes need to be defined to use hugepages", NUMA),
+    say(
+        "more than 1 hostnode value in numa node is not supported when hugepages are enabled",
+        "give each of `numa0` and its like of the template's VM one node of the host in `hostnodes`, or take them away (`qm set`)",
+    ),
     say("hugepage allocation failed", PAGES),
     // QEMU, when the pages are gone that PVE found.
     log("unable to map backing store for guest RAM", PAGES),
     say("your system doesn't support hugepages", HUGE),
     say("host only supports 1024 GB hugepages", HUGE),
+    say("is not a multiple of the requested hugepages size", WHOLE),
     say(
-        "is not a multiple of the requested hugepages size",
-        "give the pool instance types whose `memory` is a multiple of the huge page, or smaller `hugepages` in {pool_table}",
+        "is not a positive even integer; cannot use for hugepages",
+        WHOLE,
     ),
     // QEMU, when the host has no memory left.
     log(

@@ -211,7 +211,8 @@ fn check_mtu(key: &str, mtu: u32, of_bridge: u32) -> WorkerEnd {
     }
     if mtu > of_bridge {
         return Err(format!(
-            "netdev {key}: MTU '{mtu}' is bigger than the bridge MTU '{of_bridge}'"
+            "netdev {key}: MTU '{mtu}' is bigger than the bridge MTU '{of_bridge}' - adjust the MTU for the network device in the VM \
+             configuration, while ensuring that the bridge is configured as desired."
         ));
     }
     Ok(())

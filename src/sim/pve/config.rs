@@ -360,7 +360,7 @@ impl PveWorld {
             } else if !drive.is_empty_cdrom() && !drive.is_iso() {
                 keep_unused(vm, drive.file);
             }
-        } else if vm.run.is_on() && !applies_running(key) {
+        } else if vm.run.is_on() && !applies_running(key) && !hotplugged(key, &old) {
             vm.pending.insert(key.to_owned(), None);
         } else {
             vm.config.remove(key);

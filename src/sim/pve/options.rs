@@ -209,9 +209,18 @@ pub(super) fn applies_running(key: &str) -> bool {
         // Of the VM's cgroup: `vmconfig_hotplug_pending` writes them there, whatever `hotplug` says.
         "cpulimit",
         "cpuunits",
+        // Of cloud-init: the drive is not made anew for them, though.
+        "cicustom",
+        "cipassword",
+        "citype",
+        "ciupgrade",
+        "ciuser",
+        "nameserver",
+        "searchdomain",
+        "sshkeys",
     ];
     let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
-    AT_ONCE.contains(&key) || stem == "unused"
+    AT_ONCE.contains(&key) || ["unused", "ipconfig"].contains(&stem)
 }
 
 /// Options that the default `hotplug` (network, disk, usb) gives to a running VM at once; and another CD in a drive.

@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::access::Caller;
+use super::schema::config_id;
+use super::values::{is_boolean, is_true};
 use super::wire::ErrorAnswer;
 use super::world::{PveWorld, SimVm};
 use super::{CheckedCall, Pve, properties};
@@ -28,6 +30,9 @@ const PROPERTIES: [&str; 12] = [
     "vendor-id",
 ];
 const FLAGS: [&str; 4] = ["legacy-igd", "pcie", "rombar", "x-vga"];
+/// What PVE says of `pcie=1` on another machine type than q35. Perl adds where.
+const NO_PCIE: &str =
+    "q35 machine model is not enabled at /usr/share/perl5/PVE/QemuServer/PCI.pm line 510.";
 
 /// Whether the text of a device can be stored.
 pub(super) fn verify(key: &str, text: &str) -> Result<(), String> {
@@ -38,13 +43,38 @@ pub(super) fn verify(key: &str, text: &str) -> Result<(), String> {
                 "format error\n{key}.{name}: property is not defined in schema and the schema does not allow additional properties"
             ));
         }
-        if FLAGS.contains(&name) && !matches!(value, "0" | "1") {
+        if FLAGS.contains(&name) && !is_boolean(value) {
             return Err(format!(
                 "format error\n{key}.{name}: type check ('boolean') failed - got '{value}'"
             ));
         }
+        if name == "mapping"
+            && let Err(why) = config_id(value)
+        {
+            return Err(format!(
+                "format error\n{key}.mapping: invalid format - {why}\n"
+            ));
+        }
+        if name == "host" && !value.split(';').all(is_address) {
+            return Err(format!(
+                "format error\n{key}.host: value does not match the regex pattern"
+            ));
+        }
     }
     Ok(())
+}
+
+/// `0000:01:00.0`, or without domain or function (`$PCIRE`).
+fn is_address(text: &str) -> bool {
+    let hex = |text: &str, digits: usize| {
+        let fine = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        text.len() == digits && text.bytes().all(fine)
+    };
+    let (address, function) = text.split_once('.').unwrap_or((text, "0"));
+    let (bus, slot) = address.rsplit_once(':').unwrap_or_default();
+    let (domain, bus) = bus.split_once(':').unwrap_or(("0000", bus));
+    let right = domain.len() >= 4 && hex(domain, domain.len());
+    right && hex(bus, 2) && hex(slot, 2) && hex(function, 1)
 }
 
 /// The devices of a configuration, by key in PVE's order.
@@ -167,8 +197,9 @@ impl PveWorld {
         let mut chosen: BTreeSet<String> = BTreeSet::new();
         for (key, text) in devices(vm) {
             let options = properties(text, "host");
-            if options.get("pcie") == Some(&"1") && !vm.text("machine").contains("q35") {
-                return Err("q35 machine model is not enabled".to_owned());
+            let pcie = options.get("pcie").is_some_and(|value| is_true(value));
+            if pcie && !vm.text("machine").contains("q35") {
+                return Err(NO_PCIE.to_owned());
             }
             let alternatives = self.alternatives(node, &options)?;
             if let [only] = &alternatives[..] {

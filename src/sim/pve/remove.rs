@@ -143,12 +143,12 @@ impl Pve {
 
     pub(super) fn migrate_vm(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let target = asked.text("target").to_owned();
+        if target == asked.node {
+            return Err(ErrorAnswer::parameter("target", "target is local node."));
+        }
         self.world(|world, _| {
             world.check_quorum()?;
             let vm = world.vm(&asked.node, asked.vmid)?;
-            if target == asked.node {
-                return Err("target is local node.".to_owned());
-            }
             if !world.online(&target) {
                 return Err(format!("no such cluster node '{target}'"));
             }
@@ -254,13 +254,25 @@ impl PveWorld {
                 volume.vmid != vmid || !(place.is_empty() || *place == host)
             });
         }
-        for members in self.pools.values_mut() {
-            members.remove(&vmid);
-        }
+        self.remove_access(vmid);
         self.firewalls.remove(&vmid);
         self.firewalls_on.remove(&vmid);
         if purge {
             self.ha.remove(&vmid);
+        }
+    }
+
+    /// Takes a VM out of its resource pool and drops all rights on it, so that a later VM of its VMID has none of them
+    /// (`PVE::AccessControl::remove_vm_access`).
+    fn remove_access(&mut self, vmid: u32) {
+        for members in self.pools.values_mut() {
+            members.remove(&vmid);
+        }
+        let own = format!("/vms/{vmid}");
+        let users = self.spec.users.iter_mut().map(|user| &mut user.acl);
+        let tokens = self.spec.tokens.iter_mut().map(|token| &mut token.acl);
+        for acl in users.chain(tokens) {
+            acl.retain(|entry| entry.path != own);
         }
     }
 

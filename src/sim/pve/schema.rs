@@ -330,7 +330,7 @@ fn storage_id(text: &str) -> Result<(), String> {
     }
 }
 
-fn config_id(text: &str) -> Result<(), String> {
+pub(super) fn config_id(text: &str) -> Result<(), String> {
     let fine = text.len() >= 2
         && text.starts_with(|first: char| first.is_ascii_alphabetic())
         && text

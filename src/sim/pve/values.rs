@@ -82,6 +82,7 @@ pub(super) fn verify(key: &str, text: &str) -> Result<(), ErrorAnswer> {
         "hostpci" => super::pci::verify(key, text),
         "agent" => agent(text),
         "scsi" | "virtio" | "sata" | "ide" => drive(key, text),
+        "numa" if key != "numa" => super::numa::verify(key, text),
         "affinity" if !cpu_set(text) => Err("unable to parse cpuset option".to_owned()),
         "sshkeys" if !ssh_keys(text) => {
             return Err(ErrorAnswer::die("SSH public key validation error"));
@@ -100,6 +101,26 @@ fn net(key: &str, text: &str) -> Result<(), String> {
         known.copied()
     });
     let mac = model.and_then(|model| options.get(model).or_else(|| options.get("macaddr")));
+    let words = [
+        "bridge",
+        "firewall",
+        "link_down",
+        "macaddr",
+        "mtu",
+        "queues",
+        "rate",
+        "tag",
+        "trunks",
+    ];
+    let other = options
+        .keys()
+        .find(|name| !words.contains(name) && !MODELS.contains(name));
+    if let Some(other) = other.filter(|_| model.is_none()) {
+        return bad(format!(
+            "{other}: property is not defined in schema and the schema does not allow additional properties\n\
+             {key}.model: property is missing and it is not optional"
+        ));
+    }
     if !model.is_some_and(|model| MODELS.contains(&model)) {
         return bad(format!(
             "model: value '{}' does not have a value in the enumeration '{}'",
@@ -113,10 +134,17 @@ fn net(key: &str, text: &str) -> Result<(), String> {
                 .to_owned(),
         );
     }
-    for (name, least, most) in [("mtu", 1, 65_520), ("queues", 0, 64), ("firewall", 0, 1)] {
+    for (name, least, most) in [("mtu", 1, 65_520), ("queues", 0, 64)] {
         if let Some(given) = options.get(name) {
             let why = range(given, least, most);
             why.map_err(|why| format!("format error\n{key}.{name}: {why}"))?;
+        }
+    }
+    for name in ["firewall", "link_down"] {
+        if let Some(given) = options.get(name).filter(|given| !is_boolean(given)) {
+            return bad(format!(
+                "{name}: type check ('boolean') failed - got '{given}'"
+            ));
         }
     }
     match options.get("tag").map(|tag| tag.parse::<u32>()) {
@@ -126,6 +154,18 @@ fn net(key: &str, text: &str) -> Result<(), String> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whether a text is a boolean of a property string, where PVE takes more words for one than elsewhere (`parse_boolean`).
+pub(super) fn is_boolean(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    is_true(&text) || ["0", "off", "no", "false"].contains(&text.as_str())
+}
+
+/// Whether a boolean of a property string is true.
+pub(super) fn is_true(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    ["1", "on", "yes", "true"].contains(&text.as_str())
 }
 
 /// A whole number of a property string between two bounds.
@@ -188,8 +228,9 @@ fn drive(key: &str, text: &str) -> Result<(), String> {
                 "format error\n{key}.{option}: property is not defined in schema and the schema does not allow additional properties"
             ));
         }
-        if !values.contains(&value) {
-            return Err(if values.contains(&"0") {
+        let boolean = values.contains(&"0");
+        if !values.contains(&value) && !(boolean && is_boolean(value)) {
+            return Err(if boolean {
                 format!(
                     "format error\n{key}.{option}: type check ('boolean') failed - got '{value}'"
                 )
@@ -206,19 +247,19 @@ fn drive(key: &str, text: &str) -> Result<(), String> {
 
 /// Flags that a VM may have or not have; a custom CPU model may have others (`CPUConfig.pm`).
 const CPU_FLAGS: [&str; 13] = [
-    "nested-virt",
+    "aes",
+    "amd-no-ssb",
+    "amd-ssbd",
+    "hv-evmcs",
+    "hv-tlbflush",
+    "ibpb",
     "md-clear",
+    "nested-virt",
     "pcid",
+    "pdpe1gb",
     "spec-ctrl",
     "ssbd",
-    "ibpb",
     "virt-ssbd",
-    "amd-ssbd",
-    "amd-no-ssb",
-    "pdpe1gb",
-    "hv-tlbflush",
-    "hv-evmcs",
-    "aes",
 ];
 
 fn cpu(text: &str) -> Result<(), String> {
@@ -238,7 +279,10 @@ fn cpu(text: &str) -> Result<(), String> {
         let name = flag.strip_prefix(['+', '-']);
         name.is_some_and(|name| CPU_FLAGS.contains(&name))
     };
-    if known && !flags.all(fine) {
+    let signed = |flag: &str| flag.starts_with(['+', '-']);
+    if known && !flags.clone().all(signed) {
+        Err("format error\ncpu.flags: value does not match the regex pattern".to_owned())
+    } else if known && !flags.all(fine) {
         Err(format!(
             "VM-specific CPU flags must be a subset of: {}",
             CPU_FLAGS.join(", ")
@@ -252,13 +296,24 @@ fn cpu(text: &str) -> Result<(), String> {
     }
 }
 
-/// `0,5,8-11`.
+/// `0,5,8-11`, with commas at its end as well, or nothing (`PVE::CpuSet::parse_cpuset`).
 fn cpu_set(text: &str) -> bool {
-    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    text.split(',').all(|part| match part.split_once('-') {
-        Some((first, last)) => number(first) && number(last),
-        None => number(part),
-    })
+    let text = text.trim_end_matches(',');
+    let mut parts = text.split(',').map(str::trim);
+    text.is_empty()
+        || parts.all(|part| match part.split_once('-') {
+            Some((first, last)) => {
+                let (first, last) = (number(first), number(last));
+                first.is_some() && last.is_some() && first <= last
+            }
+            None => number(part).is_some(),
+        })
+}
+
+/// Digits alone.
+fn number(text: &str) -> Option<u64> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| digits)
 }
 
 /// Whether every line is a public key: PVE asks `ssh-keygen`. The text is percent-encoded.
@@ -416,6 +471,14 @@ mod tests {
             ("sshkeys", &format!("{KEY}%0A{KEY}%0A")),
             ("name", "nonsense"),
             ("affinity", "0,5,8-11"),
+            ("affinity", "0 ,1,"),
+            ("affinity", ""),
+            ("scsi1", "local:10,ssd=true"),
+            ("net0", "virtio,bridge=vmbr0,link_down=off"),
+            ("hostpci0", "mapping=gpu,pcie=yes"),
+            ("hostpci0", "0000:01:00.0;02:00"),
+            ("numa0", "cpus=0;2-3,hostnodes=0-1,memory=512,policy=bind"),
+            ("numa1", "0"),
         ] {
             assert!(verify(key, text).is_ok(), "{key} {text}");
         }
@@ -437,8 +500,19 @@ mod tests {
             ("virtio1", "local:10,ssd=1"),
             ("sata1", "local:10,iothread=1"),
             ("scsi1", "local:10,discard=yes"),
-            ("scsi1", "local:10,ssd=true"),
+            ("scsi1", "local:10,ssd=2"),
             ("affinity", "0-"),
+            ("affinity", "1-0"),
+            ("affinity", ",0"),
+            ("affinity", "0 - 1"),
+            ("net0", "foo=BC:24:11:00:11:22,bridge=vmbr0"),
+            ("hostpci0", "mapping=no such"),
+            ("hostpci0", "gpu"),
+            ("numa0", "memory=512"),
+            ("numa0", "cpus=0,memory=x"),
+            ("numa0", "cpus=a"),
+            ("numa0", "cpus=0,policy=foo"),
+            ("numa0", "cpus=0,hostnodes=x,memory=1,policy=bind"),
             ("cpu", "custom-x"),
             ("sshkeys", "nonsense"),
             ("sshkeys", "ssh-ed25519%20AAAAC3NzaC1lZDI1NTE5%20cut"),

@@ -26,7 +26,9 @@ async fn what_a_host_does_not_have_is_said_at_the_start() {
     let sum = "total memory for NUMA nodes must be equal to vm static memory";
     for (form, words) in [
         (format!("memory=2048&cores=2&affinity={cpus}"), exited),
-        (format!("affinity=0-{cpus}"), exited),
+        // CPUs that the host does not have are passed over while it has one of them.
+        (format!("affinity=0-{cpus}"), "OK"),
+        ("affinity=0-1,".to_owned(), exited),
         ("affinity=0-0".to_owned(), "OK"),
         (format!("affinity=0-{}", cpus - 1), "OK"),
         (format!("numa=1&{}", two(2048, 2048)), sum),
@@ -44,7 +46,19 @@ async fn what_a_host_does_not_have_is_said_at_the_start() {
         (two(1024, 1024), "OK"),
         (
             "numa=0".to_owned(),
-            "numa needs to be enabled to use hugepages",
+            "numa needs to be enabled to use hugepages at /usr/share/perl5/PVE/QemuServer/Memory.pm line 388.",
+        ),
+        (
+            format!("numa=1&hugepages=2&{}", two(1023, 1025)),
+            "memory size '1023' is not a positive even integer; cannot use for hugepages",
+        ),
+        (
+            "numa0=cpus%3D0,memory%3D1024&numa1=cpus%3D1,memory%3D1024".to_owned(),
+            "numa hostnodes need to be defined to use hugepages at /usr/share/perl5/PVE/QemuServer/Memory.pm line 430.",
+        ),
+        (
+            "delete=numa0,numa1&cores=1&sockets=3".to_owned(),
+            "host NUMA node2 doesn't exist",
         ),
     ] {
         let answer = bench.call(Method::PUT, config, &form).await;

@@ -85,7 +85,7 @@ async fn what_cannot_be_had_is_said_at_the_start() {
         ),
         (
             "hostpci0=mapping%3Dgpu,pcie%3D1",
-            "q35 machine model is not enabled",
+            "q35 machine model is not enabled at /usr/share/perl5/PVE/QemuServer/PCI.pm line 510.",
         ),
         (
             "hostpci0=mapping%3Done&hostpci1=mapping%3Done",
@@ -100,7 +100,9 @@ async fn what_cannot_be_had_is_said_at_the_start() {
     assert_eq!(start(&bench, 5001).await, "OK");
     for form in [
         "hostpci0=mapping%3Dgpu,gpu%3D1",
-        "hostpci0=mapping%3Dgpu,pcie%3Dyes",
+        "hostpci0=mapping%3Dgpu,pcie%3D2",
+        "hostpci0=mapping%3Dno%20such",
+        "hostpci0=gpu",
     ] {
         let text = set(&bench, 5001, form).await;
         assert!(

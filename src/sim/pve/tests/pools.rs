@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::super::{AclSpec, AdminAct, PveSpec, TokenSpec};
+use super::super::{AclSpec, AdminAct, PveSpec, PveUserSpec, TEMPLATE, TokenSpec};
 use super::{Bench, send};
 
 const TOKEN: [(&str, &str); 1] = [("authorization", "PVEAPIToken=mover@pve!one=secret")];
@@ -117,4 +117,47 @@ async fn a_pool_that_may_not_be_audited_does_not_show() {
         let row = rows.iter().find(|row| row["vmid"] == 100).expect("seen");
         assert_eq!(row["pool"].as_str(), shown);
     }
+}
+
+/// A destroyed VM leaves no pool and no right to the next VM of its VMID; rights on a VMID beside it stay (`remove_vm_access`).
+#[tokio::test(start_paused = true)]
+async fn a_destroyed_vm_leaves_no_rights_behind() {
+    let clone: &[&str] = &["VM.Audit", "VM.Clone"];
+    let mut spec = spec(&[("/vms/500", clone), ("/vms/5001", clone)]);
+    spec.users.push(PveUserSpec {
+        name: "helper@pve".to_owned(),
+        password: "simulated".to_owned(),
+        acl: vec![AclSpec {
+            path: "/vms/5001".to_owned(),
+            privileges: vec!["VM.Audit".to_owned()],
+        }],
+    });
+    let bench = Bench::with(spec);
+    let path = format!("/nodes/pve1/qemu/{TEMPLATE}/clone");
+    let held = async |vmid: u32| {
+        let form = format!("path=/vms/{vmid}");
+        let router = bench.pve.router();
+        let answer = send(&router, Method::GET, "/access/permissions", &form, &TOKEN).await;
+        let rights = answer.data()[format!("/vms/{vmid}")].clone();
+        rights.as_object().map_or(0, serde_json::Map::len)
+    };
+    let form = "newid=5001&pool=k8s";
+    assert_eq!(bench.task(Method::POST, &path, form).await, "OK");
+    assert_eq!((held(500).await, held(5001).await), (2, 2));
+    let helper = bench.pve.router_as("helper@pve");
+    let config = "/nodes/pve1/qemu/5001/config";
+    let seen = send(&helper, Method::GET, config, "", &[]).await;
+    assert_eq!(seen.status, 200, "{seen:?}");
+
+    let unprotected = bench.call(Method::PUT, config, "protection=0").await;
+    assert_eq!(unprotected.status, 200, "{unprotected:?}");
+    let gone = "/nodes/pve1/qemu/5001";
+    assert_eq!(bench.task(Method::DELETE, gone, "").await, "OK");
+    assert_eq!(bench.task(Method::POST, &path, "newid=5001").await, "OK");
+    assert_eq!((held(500).await, held(5001).await), (2, 0));
+    let vm = bench.pve.vm(5001).expect("there");
+    assert_eq!(vm.pool, None);
+    send(&helper, Method::GET, config, "", &[])
+        .await
+        .refused(403, "Permission check failed (/vms/5001, VM.Audit)");
 }

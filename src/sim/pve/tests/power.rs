@@ -150,7 +150,7 @@ async fn starting_what_cannot_start() {
         ),
         (
             "hugepages=2",
-            "numa needs to be enabled to use hugepages",
+            "numa needs to be enabled to use hugepages at /usr/share/perl5/PVE/QemuServer/Memory.pm line 388.",
             "delete=hugepages",
         ),
     ];

@@ -1,4 +1,4 @@
-//! Answers of PVE's own code to a sequence of requests, held against the simulator's: status, reason,
+//! Answers of PVE's own code to sequences of requests, held against the simulator's: status, reason,
 //! what is wrong with which parameter, and how tasks ended. Recorded with pve-manager 9.2.11 and
 //! qemu-server 9.2.6 as `docs/operations.md` tells; what hung on QEMU, guest or machine is left out.
 
@@ -8,24 +8,49 @@ use http::Method;
 use serde_json::Value;
 
 use super::super::PveSpec;
-use super::Bench;
+use super::{Bench, send};
 
 /// The world before the first request, and the requests with PVE's answers.
 const RECORDED: &str = include_str!("recorded.json");
+/// The same of CPUs, NUMA nodes, huge pages, devices, cards, disks, the firewall, resource pools, changes of a running VM and moves to
+/// another host: several sequences, each from the world's beginning. What has `as` in it was asked with that API token.
+const HARDWARE: &str = include_str!("recorded_hardware.json");
 
 #[tokio::test(start_paused = true)]
 async fn the_simulator_answers_as_pve_did() {
     let recorded: Value = serde_json::from_str(RECORDED).expect("JSON");
-    let spec: PveSpec = serde_json::from_value(recorded["world"].clone()).expect("a world");
-    let bench = Bench::made(spec, 7, Duration::from_secs(1), Duration::from_secs(1));
     let steps = recorded["steps"].as_array().expect("steps");
     assert!(steps.len() > 100, "{} requests", steps.len());
+    play(&recorded["world"], steps).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_simulator_answers_of_hardware_as_pve_did() {
+    let recorded: Value = serde_json::from_str(HARDWARE).expect("JSON");
+    let runs = recorded["runs"].as_array().expect("runs");
+    let mut asked = 0;
+    for run in runs {
+        let steps = run.as_array().expect("steps");
+        play(&recorded["world"], steps).await;
+        asked += steps.len();
+    }
+    assert!(asked > 280, "{asked} requests");
+}
+
+/// Asks the simulator the same from the same beginning.
+async fn play(world: &Value, steps: &[Value]) {
+    let spec: PveSpec = serde_json::from_value(world.clone()).expect("a world");
+    let bench = Bench::made(spec, 7, Duration::from_secs(1), Duration::from_secs(1));
     let mut last = String::new();
     for step in steps {
         let text = |key: &str| step[key].as_str().unwrap_or_default();
         let method: Method = text("method").parse().expect("a method");
         let path = text("path").replace("{upid}", &last);
-        let answer = bench.call(method, &path, text("form")).await;
+        let by = match text("as") {
+            "" => bench.root.clone(),
+            token => bench.pve.router_as(token),
+        };
+        let answer = send(&by, method, &path, text("form"), &[]).await;
         assert_eq!(u64::from(answer.status), step["status"], "{step}");
         if answer.status != 200 {
             assert_eq!(answer.reason, text("reason"), "{step}");
