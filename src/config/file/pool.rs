@@ -109,7 +109,7 @@ pub struct Pool {
     /// Memory of all its VMs together, at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_memory: Option<Size>,
-    /// When several pools would do, the heaviest is taken.
+    /// When several pools would do, the heaviest is taken, whatever it costs; a lighter one where the heavier may make no machine.
     pub weight: i32,
     /// Labels its nodes carry. A value may have [gaps](joining.md#gaps), such as `"{{ host }}"`.
     pub labels: BTreeMap<String, String>,

@@ -560,11 +560,13 @@ fn the_example_of_scale_up() {
     let on = |of: &Resources| (of.cpu_milli / web.cpu_milli).min(of.memory / web.memory);
     assert_eq!((on(&a), on(&b), on(&c)), (1, 2, 0));
     page.says(&format!(
-        "On a there is one pod, {} for {}; on b there are two, {} for {}, which is better.",
+        "On a there is one pod, {} for {}; on b there are two, {} for {}, which is better: {} per worth and not {}.",
         price(web_worth),
         price(prices["a"]),
         price(2 * web_worth),
-        price(prices["b"])
+        price(prices["b"]),
+        price(1_000_000 * prices["b"] / (2 * web_worth)),
+        price(1_000_000 * prices["a"] / web_worth)
     ));
     page.says(&format!("c with its {}Gi of pods", 4 * db.memory / GI));
     page.says(&format!(
