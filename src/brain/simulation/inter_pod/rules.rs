@@ -10,7 +10,7 @@ use model::reasons::Misfit;
 
 use super::InterPodConstraints;
 use super::topology::{DomainId, NOWHERE};
-use crate::constraints::shape::NamespacedShape;
+use crate::constraints::shape::{HOSTNAME_LABEL, NamespacedShape};
 use crate::index::{CounterId, KeyId, NodeIndex, ShapeId};
 
 /// The rules of one shape, compiled to counters.
@@ -217,7 +217,8 @@ impl InterPodConstraints<'_> {
             .sum()
     }
 
-    fn first_of_its_kind(&self, rules: &Rules) -> bool {
+    /// Whether pods with these rules have affinity to each other, and none that they have affinity to has a place yet.
+    pub(crate) fn first_of_its_kind(&self, rules: &Rules) -> bool {
         rules.wants_itself
             && rules
                 .wanted
@@ -294,6 +295,17 @@ impl InterPodConstraints<'_> {
         let wanted = rules.wanted.iter().copied();
         let nowhere = wanted.filter(|counter| self.counters[*counter].total() == 0);
         nowhere.collect()
+    }
+
+    /// The counter of pods of which one must be on the node of a pod with these rules, if there is such a rule.
+    pub(crate) fn wanted_on_node(&self, rules: &Rules) -> Option<CounterId> {
+        let mut wanted = rules.wanted.iter().copied();
+        wanted.find(|counter| **self.topology.name(self.key_of(*counter)) == *HOSTNAME_LABEL)
+    }
+
+    /// The counters that count pods of a shape.
+    pub(crate) fn counters_of(&self, id: ShapeId) -> &[CounterId] {
+        &self.feeds[id]
     }
 
     /// Whether a counter counts pods of a shape.
