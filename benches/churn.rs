@@ -169,10 +169,10 @@ fn tide(now: Time) -> i64 {
 }
 
 fn day(decider: &mut impl Decider) -> Day {
-    let mut dice = StdRng::seed_from_u64(6);
+    let mut rng = StdRng::seed_from_u64(6);
     let mut model = Model::new(NODES, BEGIN);
     let first = model.cpu().0;
-    fill(&mut model, first, &mut dice, BEGIN);
+    fill(&mut model, first, &mut rng, BEGIN);
     let mut day = Day {
         model,
         decisions: 0,
@@ -182,8 +182,8 @@ fn day(decider: &mut impl Decider) -> Day {
     let mut at = BEGIN;
     while at < BEGIN + DAY {
         at = at + STEP;
-        churn(&mut day.model, &mut dice, at);
-        fill(&mut day.model, first, &mut dice, at);
+        churn(&mut day.model, &mut rng, at);
+        fill(&mut day.model, first, &mut rng, at);
         let mut instant = at;
         for _ in 0..MOST_DECISIONS {
             day.model.pass(instant);
@@ -204,26 +204,26 @@ fn day(decider: &mut impl Decider) -> Day {
 }
 
 /// Some pods are replaced.
-fn churn(model: &mut Model, dice: &mut StdRng, at: Time) {
+fn churn(model: &mut Model, rng: &mut StdRng, at: Time) {
     let pods = i64::try_from(model.snapshot.cluster.pods.len()).unwrap_or(0);
     // In millionths, so that what is less than a pod is one now and then.
     let share = pods * REPLACED_PERMILLE * 1_000 * STEP.0 / HOUR.0;
     let more = i64::from(
-        dice.random_range(0..1_000_000_u32) < u32::try_from(share % 1_000_000).unwrap_or(0),
+        rng.random_range(0..1_000_000_u32) < u32::try_from(share % 1_000_000).unwrap_or(0),
     );
     for _ in 0..share / 1_000_000 + more {
-        model.depart(dice);
-        model.arrive(dice, at);
+        model.depart(rng);
+        model.arrive(rng, at);
     }
 }
 
 /// Pods come or go until as much is asked for as the time of the day wants.
-fn fill(model: &mut Model, first: i64, dice: &mut StdRng, at: Time) {
+fn fill(model: &mut Model, first: i64, rng: &mut StdRng, at: Time) {
     let wanted = first / 1_000 * tide(at);
     while model.cpu().1 < wanted {
-        model.arrive(dice, at);
+        model.arrive(rng, at);
     }
     while model.cpu().1 > wanted + first / 1_000 {
-        model.depart(dice);
+        model.depart(rng);
     }
 }

@@ -97,53 +97,53 @@ fn row(latency: &str, runs: &[Run]) -> Row {
 }
 
 /// One span for all that is drawn from it.
-fn fixed(dice: &mut StdRng, least: i64, most: i64) -> Range {
-    let span = Span(dice.random_range(least..=most));
+fn fixed(rng: &mut StdRng, least: i64, most: i64) -> Range {
+    let span = Span(rng.random_range(least..=most));
     Range {
         min: span,
         max: span,
     }
 }
 
-fn drawn(dice: &mut StdRng, least: u64, most: u64) -> [u64; 2] {
-    let millis = dice.random_range(least..=most);
+fn drawn(rng: &mut StdRng, least: u64, most: u64) -> [u64; 2] {
+    let millis = rng.random_range(least..=most);
     [millis, millis]
 }
 
 /// Calls take no time; cloning and starting do.
-fn quick(dice: &mut StdRng) -> Timings {
+fn quick(rng: &mut StdRng) -> Timings {
     Timings {
-        allocate_shared: drawn(dice, 300, 1_500),
-        clone: drawn(dice, 100, 900),
-        start: drawn(dice, 500, 2_000),
+        allocate_shared: drawn(rng, 300, 1_500),
+        clone: drawn(rng, 100, 900),
+        start: drawn(rng, 500, 2_000),
         ..Timings::none()
     }
 }
 
 /// Calls take what they take on a real host.
-fn usual(dice: &mut StdRng) -> Timings {
+fn usual(rng: &mut StdRng) -> Timings {
     Timings {
-        allocate_shared: drawn(dice, 300, 1_500),
-        clone: drawn(dice, 100, 900),
-        start: drawn(dice, 500, 2_000),
+        allocate_shared: drawn(rng, 300, 1_500),
+        clone: drawn(rng, 100, 900),
+        start: drawn(rng, 500, 2_000),
         ..Timings::default()
     }
 }
 
 fn run(seed: u64, timings: fn(&mut StdRng) -> Timings) -> Run {
-    let mut dice = StdRng::seed_from_u64(seed);
+    let mut rng = StdRng::seed_from_u64(seed);
     let guests = GuestSpec {
-        boot: fixed(&mut dice, 6_000, 25_000),
-        cloud_init: fixed(&mut dice, 1_000, 15_000),
-        preflight: fixed(&mut dice, 1_500, 5_000),
-        ready: fixed(&mut dice, 2_000, 12_000),
+        boot: fixed(&mut rng, 6_000, 25_000),
+        cloud_init: fixed(&mut rng, 1_000, 15_000),
+        preflight: fixed(&mut rng, 1_500, 5_000),
+        ready: fixed(&mut rng, 2_000, 12_000),
         ..GuestSpec::default()
     };
     let pve = PveSpec {
-        timings: timings(&mut dice),
+        timings: timings(&mut rng),
         ..roomy()
     };
-    let phase = Duration::from_millis(dice.random_range(0..30_000));
+    let phase = Duration::from_millis(rng.random_range(0..30_000));
     simulate(async {
         let scene = Scene::new(seed, &small_machines(3), pve, guests.clone());
         scene

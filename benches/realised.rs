@@ -148,21 +148,21 @@ nominate_pods = {nominate}
 }
 
 /// Pods of many sizes and without an owner in common, all there at once, in an order that says nothing of who follows whom.
-fn workload(dice: &mut StdRng, pods: usize, company: Company) -> Workload {
+fn workload(rng: &mut StdRng, pods: usize, company: Company) -> Workload {
     let mut target = 0;
     let mut steps: Vec<Step> = (0..pods)
         .map(|number| {
             let follows = match company {
                 Company::Alone => false,
                 Company::Followers => {
-                    number > 0 && number - target <= MOST_FOLLOWERS && dice.random_range(0..3) < 2
+                    number > 0 && number - target <= MOST_FOLLOWERS && rng.random_range(0..3) < 2
                 }
             };
             if !follows {
                 target = number;
             }
-            let cpu = dice.random_range(2..=30) * 50;
-            let memory = dice.random_range(1..=30) * 100;
+            let cpu = rng.random_range(2..=30) * 50;
+            let memory = rng.random_range(1..=30) * 100;
             let size = match company {
                 Company::Alone => (cpu, memory),
                 Company::Followers => (cpu / 2, memory / 2),
@@ -171,7 +171,7 @@ fn workload(dice: &mut StdRng, pods: usize, company: Company) -> Workload {
         })
         .collect();
     if matches!(company, Company::Followers) {
-        steps.shuffle(dice);
+        steps.shuffle(rng);
     }
     Workload { steps }
 }
@@ -203,7 +203,7 @@ fn create(number: usize, (cpu, memory): (u32, u32), target: Option<usize>) -> St
 }
 
 async fn run(seed: u64, pods: usize, company: Company, nominate: bool) -> Run {
-    let mut dice = StdRng::seed_from_u64(seed);
+    let mut rng = StdRng::seed_from_u64(seed);
     let seconds = |least: i64, most: i64| Range {
         min: Span::seconds(least),
         max: Span::seconds(most),
@@ -213,7 +213,7 @@ async fn run(seed: u64, pods: usize, company: Company, nominate: bool) -> Run {
         ready: seconds(2, 12),
         ..GuestSpec::default()
     };
-    let workload = workload(&mut dice, pods, company);
+    let workload = workload(&mut rng, pods, company);
     let scene = Scene::new(seed, &config(nominate), roomy(), guests);
     let made: Arc<Mutex<Vec<(u64, f64)>>> = Arc::default();
     let watching = watch_plans(&scene, &made);

@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pve_autoscaler::model::cluster::{Cluster, Node, Phase, Pod, PodKey, Readiness, ReadyStatus};
+use pve_autoscaler::model::cluster::{
+    Cluster, Node, ObjectKey, Phase, Pod, Readiness, ReadyStatus,
+};
 use pve_autoscaler::model::mark::{Mark, Ownership};
 use pve_autoscaler::model::policy::{InstanceType, Policy, PoolPolicy, RegionPolicy, ScaleUp};
 use pve_autoscaler::model::region::{
@@ -60,7 +62,7 @@ pub(crate) struct Model {
     making: BTreeMap<Arc<str>, Time>,
     /// What is left of each node.
     free: BTreeMap<Arc<str>, Resources>,
-    waiting: Vec<PodKey>,
+    waiting: Vec<ObjectKey>,
     shapes: Vec<(Arc<PodShape>, u32)>,
     serial: u64,
 }
@@ -105,7 +107,7 @@ impl Model {
 
     /// Pods that wait, and the CPU they ask for.
     pub(crate) fn pending(&self) -> (usize, i64) {
-        let cpu = |key: &PodKey| self.snapshot.cluster.pods[key].shape.requests.cpu_milli;
+        let cpu = |key: &ObjectKey| self.snapshot.cluster.pods[key].shape.requests.cpu_milli;
         (self.waiting.len(), self.waiting.iter().map(cpu).sum())
     }
 
@@ -122,8 +124,8 @@ impl Model {
     }
 
     /// A pod comes.
-    pub(crate) fn arrive(&mut self, dice: &mut StdRng, now: Time) {
-        let mut drawn = dice.random_range(0..100_u32);
+    pub(crate) fn arrive(&mut self, rng: &mut StdRng, now: Time) {
+        let mut drawn = rng.random_range(0..100_u32);
         let shapes = self.shapes.iter();
         let shape = shapes.clone().find(|(_, share)| {
             let found = drawn < *share;
@@ -132,7 +134,7 @@ impl Model {
         });
         let shape = shape.map_or_else(|| self.shapes[0].0.clone(), |(shape, _)| shape.clone());
         self.serial += 1;
-        let key = PodKey::new("default", format!("pod-{:08}", self.serial));
+        let key = ObjectKey::new("default", format!("pod-{:08}", self.serial));
         let pod = Pod {
             uid: format!("uid-{}", self.serial).into(),
             shape,
@@ -154,12 +156,12 @@ impl Model {
     }
 
     /// Any pod goes.
-    pub(crate) fn depart(&mut self, dice: &mut StdRng) {
+    pub(crate) fn depart(&mut self, rng: &mut StdRng) {
         let pods = &mut self.snapshot.cluster.pods;
         if pods.is_empty() {
             return;
         }
-        let nth = dice.random_range(0..pods.len());
+        let nth = rng.random_range(0..pods.len());
         let key = pods
             .keys()
             .nth(nth)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pve_autoscaler::model::cluster::{Claim, PodKey, StorageClass};
+use pve_autoscaler::model::cluster::{Claim, ObjectKey, StorageClass};
 use pve_autoscaler::model::policy::InstanceType;
 use pve_autoscaler::model::scheduling::Volume;
 
@@ -35,7 +35,7 @@ pub(crate) fn stateful(pods: usize) -> World {
             format!("db-{}", n % 20),
             format!("db-{}-{}", n % 20, n / 20),
         );
-        let key = PodKey::new("default", format!("data-{name}"));
+        let key = ObjectKey::new("default", format!("data-{name}"));
         world.snapshot.cluster.claims.insert(key.clone(), claim);
         let mut shape = shape(&app, 250, GI);
         let label = ("statefulset.kubernetes.io/pod-name", &*name);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pve_autoscaler::model::policy::InstanceType;
 use pve_autoscaler::model::scheduling::{PodTerm, SpreadConstraint};
 
-use super::worlds::{Dice, GI, HOSTNAME, MI, World, ZONE, selector, shape, spread, world};
+use super::worlds::{GI, HOSTNAME, MI, SeededRng, World, ZONE, selector, shape, spread, world};
 
 /// Pods of many sizes, a fifth of them with rules about others, and no node yet, on six types of pools without
 /// limits; with `most`, on so many machines at most, so that pods are left out by every decision.
@@ -22,14 +22,14 @@ pub(super) fn unequal(pods: usize, most: Option<u32>) -> World {
     if let Some(most) = most {
         world.policy.pools.get_mut("pool").expect("the pool").max = most;
     }
-    let mut dice = Dice(7);
+    let mut rng = SeededRng(7);
     let (mut made, mut group) = (0, 0);
     while made < pods {
         let app = format!("app-{group}");
-        let milli = dice.of(&[100, 250, 500, 500, 1000, 1000, 1500, 2000, 3000]);
-        let mib = dice.of(&[128, 256, 512, 1024, 1024, 2048, 3072, 4096]);
+        let milli = rng.of(&[100, 250, 500, 500, 1000, 1000, 1500, 2000, 3000]);
+        let mib = rng.of(&[128, 256, 512, 1024, 1024, 2048, 3072, 4096]);
         let mut shape = shape(&app, milli, mib * MI);
-        match dice.below(15) {
+        match rng.below(15) {
             0 => shape.spread.push(SpreadConstraint {
                 selector: Some(selector("app", &app)),
                 ..spread(ZONE, "")
@@ -47,7 +47,7 @@ pub(super) fn unequal(pods: usize, most: Option<u32>) -> World {
             _ => {}
         }
         let shape = Arc::new(shape);
-        for n in 0..(1 + dice.below(2 + pods / 20)).min(pods - made) {
+        for n in 0..(1 + rng.below(2 + pods / 20)).min(pods - made) {
             world.pod(&format!("{app}-{n:0>4}"), &shape, None);
             made += 1;
         }

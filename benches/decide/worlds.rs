@@ -10,7 +10,9 @@ use std::sync::Arc;
 use pve_autoscaler::brain::explain::Asked;
 use pve_autoscaler::brain::{LowerBound, decide, lower_bound};
 use pve_autoscaler::model::action::Kind;
-use pve_autoscaler::model::cluster::{Cluster, Node, Phase, Pod, PodKey, Readiness, ReadyStatus};
+use pve_autoscaler::model::cluster::{
+    Cluster, Node, ObjectKey, Phase, Pod, Readiness, ReadyStatus,
+};
 use pve_autoscaler::model::decision::Decision;
 use pve_autoscaler::model::mark::{Mark, Ownership};
 use pve_autoscaler::model::memory::{self, Memory};
@@ -105,9 +107,9 @@ pub(crate) fn outcome(decision: &Decision) -> Outcome {
 }
 
 /// Chance from a seed (splitmix64).
-pub(crate) struct Dice(pub(crate) u64);
+pub(crate) struct SeededRng(pub(crate) u64);
 
-impl Dice {
+impl SeededRng {
     pub(crate) fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -270,7 +272,7 @@ impl World {
             mirror: false,
             ready: node.is_some(),
         };
-        let key = PodKey::new(namespace, name);
+        let key = ObjectKey::new(namespace, name);
         self.snapshot.cluster.pods.insert(key, pod);
     }
 
@@ -410,10 +412,10 @@ pub(crate) fn diverse(pods: usize) -> World {
     let pool = world.policy.pools.get_mut("pool").expect("the pool");
     pool.reserved.cpu_milli = 100;
     pool.reserved.memory = 10 * MI;
-    let mut dice = Dice(42);
+    let mut rng = SeededRng(42);
     let mut known: BTreeMap<PodShape, Arc<PodShape>> = BTreeMap::new();
     for n in 0..pods {
-        let shape = diverse_shape(&mut dice, n * 5 / pods.max(1));
+        let shape = diverse_shape(&mut rng, n * 5 / pods.max(1));
         let shape = known
             .entry(shape)
             .or_insert_with_key(|shape| Arc::new(shape.clone()))
@@ -423,18 +425,18 @@ pub(crate) fn diverse(pods: usize) -> World {
     world
 }
 
-fn diverse_shape(dice: &mut Dice, class: usize) -> PodShape {
+fn diverse_shape(rng: &mut SeededRng, class: usize) -> PodShape {
     const LETTERS: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
-    let milli = dice.of(&[100, 250, 500, 1000, 1500]);
-    let memory = dice.of(&[100, 256, 512, 1024, 2048, 4096]) * MI;
+    let milli = rng.of(&[100, 250, 500, 1000, 1500]);
+    let memory = rng.of(&[100, 256, 512, 1024, 2048, 4096]) * MI;
     let mut shape = shape("bench", milli, memory);
-    shape.labels = [("my-label".into(), dice.of(&LETTERS).into())].into();
+    shape.labels = [("my-label".into(), rng.of(&LETTERS).into())].into();
     match class {
         0 => {}
-        1 => shape.spread.push(spread(ZONE, dice.of(&LETTERS))),
-        2 => shape.spread.push(spread(HOSTNAME, dice.of(&LETTERS))),
+        1 => shape.spread.push(spread(ZONE, rng.of(&LETTERS))),
+        2 => shape.spread.push(spread(HOSTNAME, rng.of(&LETTERS))),
         3 => {
-            let letter = dice.of(&LETTERS);
+            let letter = rng.of(&LETTERS);
             shape.labels = [("my-affininity".into(), letter.into())].into();
             shape.pod_affinity.push(PodTerm {
                 selector: Some(selector("my-affininity", letter)),

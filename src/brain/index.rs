@@ -67,7 +67,7 @@ index_types! {
     /// Index of an offer in the catalogue: among the offers of all choices.
     CatalogOfferIndex;
 
-    /// Index of a tier in `Market::tiers`: of the choices of one weight. 0 is the heaviest.
+    /// Index of a tier in `CandidateOrder::tiers`: of the choices of one weight. 0 is the heaviest.
     TierIndex;
 
     /// Index of a machine of ours in `MachineViews`, which has them in the order of their names.

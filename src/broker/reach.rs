@@ -30,7 +30,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 
 /// What was learnt of PVE that reads are held against.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct MembersAndTemplates {
     members: Mutex<Option<(Instant, BTreeSet<String>)>>,
     /// VMs outside the ranges that were seen to be templates of the policy, by name.
     templates: Mutex<BTreeSet<u32>>,
@@ -40,7 +40,7 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Known {
+impl MembersAndTemplates {
     /// Another policy names other templates.
     pub(super) fn forget_templates(&self) {
         held(&self.templates).clear();

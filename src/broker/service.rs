@@ -22,7 +22,7 @@ use super::intents::{BoundCluster, CloneIntent, Intents};
 use super::owned;
 use super::peer::PeerProcess;
 use super::policy::BrokerPolicy;
-use super::reach::{self, Known};
+use super::reach::{self, MembersAndTemplates};
 use super::removals::RemovalRecords;
 use super::waits::CallWaits;
 
@@ -113,7 +113,7 @@ pub(super) struct BrokerService {
     pub(super) cluster: BoundCluster,
     pub(super) clock: Clock,
     /// What reads are held against.
-    pub(super) known: Known,
+    pub(super) known: MembersAndTemplates,
     /// What VMs of the range were seen to be.
     pub(super) census: Census,
     /// Refused calls in the journal.
@@ -142,7 +142,7 @@ impl BrokerService {
             removals: RemovalRecords::open(state.join("removals"))?,
             cluster: BoundCluster::open(state.join("cluster")),
             clock,
-            known: Known::default(),
+            known: MembersAndTemplates::default(),
             census: Census::default(),
             refusals: RefusalAudit::default(),
             gate: Gate::default(),

@@ -15,7 +15,7 @@ use super::place::ForceOptions;
 use super::template::options::TemplateCommand;
 use super::watch::WatchOptions;
 use crate::config::DEFAULT_PATH;
-use crate::model::cluster::PodKey;
+use crate::model::cluster::ObjectKey;
 use crate::simulator_args::{DemoOptions, SimCommand};
 use crate::typed_number::whole;
 
@@ -237,7 +237,7 @@ pub(super) enum ExplainCommand {
     Pod {
         /// The pod: NAMESPACE/NAME, or NAME for the namespace default.
         #[arg(value_parser = super::explain::key, add = complete::pods())]
-        pod: PodKey,
+        pod: ObjectKey,
         #[command(flatten)]
         options: ExplainOptions,
     },
@@ -314,7 +314,7 @@ pub(super) struct HistoryOptions {
     pub(super) part: PartOptions,
     /// What concerns this pod: NAMESPACE/NAME, or NAME for the namespace default.
     #[arg(long, value_name = "POD", value_parser = super::explain::key, add = complete::pods())]
-    pub(super) pod: Option<PodKey>,
+    pub(super) pod: Option<ObjectKey>,
     /// What concerns this node.
     #[arg(long, value_name = "NAME", value_parser = super::explain::name, add = complete::nodes())]
     pub(super) node: Option<String>,

@@ -10,7 +10,7 @@ use super::output::{OutputFormat, VersionedAnswer};
 use super::{CliFailure, control, load, plan, story};
 use crate::brain::explain::{self, Asked};
 use crate::controller::control::ControlCommand;
-use crate::model::cluster::PodKey;
+use crate::model::cluster::ObjectKey;
 use crate::model::time::Time;
 
 /// Tells of a pod or a node: once, or again and again until somebody ends it.
@@ -27,7 +27,7 @@ pub(super) fn run(config: &Path, command: &ExplainCommand) -> Result<(), CliFail
     }
 }
 
-fn of_pod(config: &Path, pod: &PodKey, options: &ExplainOptions) -> Result<String, CliFailure> {
+fn of_pod(config: &Path, pod: &ObjectKey, options: &ExplainOptions) -> Result<String, CliFailure> {
     let question = ControlCommand::ExplainPod { pod: pod.clone() };
     let (told, now) = tell(config, options, &question, |asked| {
         explain::pod(asked, pod).ok_or_else(|| anyhow!("the snapshot has no pod {pod}"))
@@ -70,7 +70,7 @@ pub(super) fn name(text: &str) -> Result<String, String> {
 }
 
 /// A pod as `kubectl` names it.
-pub(super) fn key(text: &str) -> Result<PodKey, String> {
+pub(super) fn key(text: &str) -> Result<ObjectKey, String> {
     let (namespace, name) = text.split_once('/').unwrap_or(("default", text));
     for part in [namespace, name]
         .into_iter()
@@ -81,7 +81,7 @@ pub(super) fn key(text: &str) -> Result<PodKey, String> {
     if namespace.is_empty() || name.is_empty() || name.contains('/') {
         return Err("expected NAMESPACE/NAME, or NAME for the namespace default".to_owned());
     }
-    Ok(PodKey::new(namespace, name))
+    Ok(ObjectKey::new(namespace, name))
 }
 
 /// Asks the daemon, or a brain on a saved view.
@@ -116,8 +116,8 @@ mod tests {
 
     #[test]
     fn pods_are_named_as_kubectl_names_them() {
-        assert_eq!(key("web").expect("a key"), PodKey::new("default", "web"));
-        assert_eq!(key("a/b").expect("a key"), PodKey::new("a", "b"));
+        assert_eq!(key("web").expect("a key"), ObjectKey::new("default", "web"));
+        assert_eq!(key("a/b").expect("a key"), ObjectKey::new("a", "b"));
         let long = "x".repeat(300);
         for text in [
             "",

@@ -244,13 +244,13 @@ mod tests {
 
     use super::*;
     use crate::model::action::{CreateSpec, Kind, NodeRef, Precondition, Reason, Target, VERSION};
-    use crate::model::cluster::PodKey;
+    use crate::model::cluster::ObjectKey;
     use crate::model::host_choice::{HostChoice, HostStanding};
     use crate::model::hosts::HostStrategy;
     use crate::model::mark::Mark;
     use crate::model::memory::Memory;
     use crate::model::reasons::{
-        Aborted, Blocked, Held, Ignored, Kept, Misfit, Refused, Removed, Unremovable,
+        Aborted, Blocked, FilterFailure, Held, Ignored, Kept, Refused, Removed, Unremovable,
     };
     use crate::model::report::{Growth, Report, Scope};
     use crate::model::report::{NodeVerdict, PodVerdict};
@@ -365,15 +365,15 @@ mod tests {
                 NodeVerdict::Kept {
                     reason: Unremovable::NotEnoughPdb,
                     why: Kept::BlockedByPod {
-                        pod: PodKey::new("default", "db-0"),
+                        pod: ObjectKey::new("default", "db-0"),
                         blocked: Box::new(Blocked::Budget {
-                            budget: PodKey::new("default", "db"),
+                            budget: ObjectKey::new("default", "db"),
                             allowed: 0,
                             left: 0,
                             unready: false,
                         }),
                     },
-                    pod: Some(PodKey::new("default", "db-0")),
+                    pod: Some(ObjectKey::new("default", "db-0")),
                     until: Some(NOW + Span::minutes(5)),
                 },
             ),
@@ -393,14 +393,14 @@ mod tests {
     }
 
     fn report() -> Report {
-        let pod = |name: &str| PodKey::new("default", name);
+        let pod = |name: &str| ObjectKey::new("default", name);
         let why = |refused: Refused| {
             Arc::new(BTreeMap::from([
                 (Arc::from("big/b8"), refused.clone().into()),
                 (Arc::from("small/s2"), refused.into()),
             ]))
         };
-        let misfit = Misfit::Insufficient {
+        let filter_failure = FilterFailure::Insufficient {
             resource: "nvidia.com/gpu".into(),
             asked: 1,
             free: 0,
@@ -437,8 +437,8 @@ mod tests {
                 (
                     pod("c"),
                     PodVerdict::NoCompatiblePool {
-                        why: why(Refused::Misfit {
-                            misfit: misfit.into(),
+                        why: why(Refused::FilterFailure {
+                            filter_failure: filter_failure.into(),
                         }),
                     },
                 ),
@@ -485,7 +485,10 @@ mod tests {
 
     #[test]
     fn a_decision_reads_as_a_story() {
-        let pods = vec![PodKey::new("default", "a"), PodKey::new("default", "b")];
+        let pods = vec![
+            ObjectKey::new("default", "a"),
+            ObjectKey::new("default", "b"),
+        ];
         let made = Decision {
             plan: vec![
                 action(
@@ -520,9 +523,9 @@ mod tests {
     #[test]
     fn a_cause_of_many_nodes_is_told_once() {
         let why = || Kept::BlockedByPod {
-            pod: PodKey::new("default", "db-0"),
+            pod: ObjectKey::new("default", "db-0"),
             blocked: Box::new(Blocked::Budget {
-                budget: PodKey::new("default", "db"),
+                budget: ObjectKey::new("default", "db"),
                 allowed: 0,
                 left: 0,
                 unready: false,

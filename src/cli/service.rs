@@ -116,7 +116,7 @@ struct ServiceShared {
     turns: watch::Sender<Option<Arc<Turn>>>,
     wake_up: Arc<Notify>,
     /// Whether there is anything to do, and what is wrong with the daemon itself.
-    standing: Mutex<Standing>,
+    standing: Mutex<ServiceState>,
     metrics: Arc<Metrics>,
     health: watch::Sender<Health>,
     /// What the present work logs in with.
@@ -130,14 +130,14 @@ struct ServiceShared {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Standing {
+struct ServiceState {
     configured: bool,
     max_view_age: Span,
     problems: BTreeMap<&'static str, String>,
 }
 
 impl ServiceShared {
-    fn standing(&self) -> std::sync::MutexGuard<'_, Standing> {
+    fn standing(&self) -> std::sync::MutexGuard<'_, ServiceState> {
         self.standing
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -522,12 +522,12 @@ async fn parts(
         let metered = Metered::new(transport, shared.metrics.clone());
         pve.insert(name.clone(), Arc::new(metered));
     }
-    let dice = StdRng::try_from_rng(&mut rand::rngs::SysRng)
+    let rng = StdRng::try_from_rng(&mut rand::rngs::SysRng)
         .map_err(|error| format!("the operating system gives no randomness: {error}"))?;
     Ok(DaemonParts {
         settings: settings.clone(),
         clock: Clock::System,
-        random: Arc::new(Mutex::new(dice)),
+        random: Arc::new(Mutex::new(rng)),
         kube,
         pve,
         wire: WireBook::new(Arc::new(HostWire::default())),

@@ -9,7 +9,7 @@ use super::render::{
     whole_seconds,
 };
 use crate::model::change::Change;
-use crate::model::reasons::{Misfit, Reasons};
+use crate::model::reasons::{FilterFailure, Reasons};
 use crate::model::region::Step;
 use crate::model::report::PodVerdict;
 use crate::model::resources::Resources;
@@ -233,7 +233,11 @@ fn becomes(fate: &PodOutcome) -> String {
 }
 
 /// All that keeps a pod away: whoever mends the first alone would be no further.
-fn misfits(first: &Misfit, further: &[Misfit], causes: &mut Causes) -> String {
+fn filter_failures(
+    first: &FilterFailure,
+    further: &[FilterFailure],
+    causes: &mut Causes,
+) -> String {
     let all = std::iter::once(first).chain(further);
     causes.of_all("would not run", all.map(ToString::to_string))
 }
@@ -243,8 +247,8 @@ fn offers(offers: &[OfferAnswer], causes: &mut Causes) -> Vec<Vec<String>> {
     type Line<'a> = (String, String, String, String);
     let mut lines: Vec<(Line<'_>, Vec<&str>)> = Vec::new();
     for offer in offers {
-        let answer = match &offer.misfit {
-            Some(why) => misfits(why, &offer.further, causes),
+        let answer = match &offer.filter_failure {
+            Some(why) => filter_failures(why, &offer.further, causes),
             None => "would run".to_owned(),
         };
         let now = match &offer.held {
@@ -292,15 +296,15 @@ fn preference(answer: &PreferenceAnswer) -> Vec<String> {
 fn nodes(nodes: &[NodeAnswer], causes: &mut Causes) -> Vec<Vec<String>> {
     let mut by_answer: BTreeMap<(bool, String), Vec<&str>> = BTreeMap::new();
     for node in nodes {
-        let answer = match &node.misfit {
-            Some(why) => misfits(why, &node.further, causes),
+        let answer = match &node.filter_failure {
+            Some(why) => filter_failures(why, &node.further, causes),
             None if !node.preempts.is_empty() => {
                 format!("would run: {}", preempted(&node.preempts))
             }
             None if node.coming => "would run, once it is up".to_owned(),
             None => "would run".to_owned(),
         };
-        let key = (node.misfit.is_some(), answer);
+        let key = (node.filter_failure.is_some(), answer);
         by_answer.entry(key).or_default().push(&node.name);
     }
     by_answer
@@ -345,13 +349,13 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::model::cluster::{Phase, PodKey};
+    use crate::model::cluster::{ObjectKey, Phase};
     use crate::model::cpus::CpuSet;
     use crate::model::host_choice::{HostChoice, HostDecision, HostStanding};
     use crate::model::hosts::HostStrategy;
     use crate::model::network::NicAddresses;
     use crate::model::reasons::{
-        Blocked, FateReason, Held, HostRefused, Kept, Misfit, Refusals, Refused, Unremovable,
+        Blocked, FateReason, FilterFailure, Held, HostRefused, Kept, Refusals, Refused, Unremovable,
     };
     use crate::model::report::{Hold, NodeVerdict, Scope};
     use crate::model::scheduling::{Effect, Taint};
@@ -369,7 +373,12 @@ mod tests {
         }
     }
 
-    fn offer(kind: &str, host: &str, misfit: Option<Misfit>, held: Option<Refused>) -> OfferAnswer {
+    fn offer(
+        kind: &str,
+        host: &str,
+        filter_failure: Option<FilterFailure>,
+        held: Option<Refused>,
+    ) -> OfferAnswer {
         OfferAnswer {
             region: None,
             pool: "workers".into(),
@@ -377,7 +386,7 @@ mod tests {
             host: host.into(),
             price: 1,
             free: free(1900, 3584),
-            misfit,
+            filter_failure,
             further: Vec::new(),
             held: held.map(Refusals::from),
         }
@@ -385,7 +394,7 @@ mod tests {
 
     #[test]
     fn a_pod_reads_as_a_story() {
-        let lacks = |free: i64, new_node: bool| Misfit::Insufficient {
+        let lacks = |free: i64, new_node: bool| FilterFailure::Insufficient {
             resource: "cpu".into(),
             asked: 5000,
             free,
@@ -399,11 +408,11 @@ mod tests {
                 asks: 16 << 30,
             },
         });
-        let answer = |name: &str, coming: bool, misfit: Option<Misfit>| NodeAnswer {
+        let answer = |name: &str, coming: bool, filter_failure: Option<FilterFailure>| NodeAnswer {
             name: name.into(),
             coming,
             free: free(400, 100),
-            misfit,
+            filter_failure,
             further: Vec::new(),
             preempts: BTreeMap::new(),
         };
@@ -423,7 +432,7 @@ mod tests {
             offer("big", "pve2", None, full),
         ];
         let story = PodStory {
-            pod: PodKey::new("shop", "db-0"),
+            pod: ObjectKey::new("shop", "db-0"),
             bound: None,
             phase: Phase::Pending,
             priority: 100,
@@ -443,7 +452,7 @@ mod tests {
                 answer(
                     "cp-1",
                     false,
-                    Some(Misfit::Taint {
+                    Some(FilterFailure::Taint {
                         taint: Taint {
                             key: "node-role.kubernetes.io/control-plane".into(),
                             value: "".into(),
@@ -474,7 +483,7 @@ mod tests {
 
     #[test]
     fn each_cause_has_its_number_where_a_place_has_several() {
-        let label = |key: &str| Misfit::NodeSelector {
+        let label = |key: &str| FilterFailure::NodeSelector {
             key: key.into(),
             value: "yes".into(),
         };
@@ -532,13 +541,13 @@ mod tests {
     #[test]
     fn a_node_reads_as_a_story() {
         let spent = || Blocked::Budget {
-            budget: PodKey::new("shop", "db"),
+            budget: ObjectKey::new("shop", "db"),
             allowed: 0,
             left: 0,
             unready: false,
         };
         let fate = |name: &str, fate: PodOutcome, why: Option<FateReason>| PodFate {
-            pod: PodKey::new("shop", name),
+            pod: ObjectKey::new("shop", name),
             fate,
             why,
         };
@@ -570,10 +579,10 @@ mod tests {
             verdict: Some(NodeVerdict::Kept {
                 reason: Unremovable::NotEnoughPdb,
                 why: Kept::BlockedByPod {
-                    pod: PodKey::new("shop", "db-0"),
+                    pod: ObjectKey::new("shop", "db-0"),
                     blocked: Box::new(spent()),
                 },
-                pod: Some(PodKey::new("shop", "db-0")),
+                pod: Some(ObjectKey::new("shop", "db-0")),
                 until: None,
             }),
             unneeded_since: Some(NOW - Span::minutes(3)),
@@ -607,12 +616,12 @@ mod tests {
                             expected: false,
                             others: 2,
                             nearest: None,
-                            misfit: None,
+                            filter_failure: None,
                         }),
                     }),
                 ),
             ],
-            expected: vec![PodKey::new("shop", "web-9")],
+            expected: vec![ObjectKey::new("shop", "web-9")],
             holds: Vec::new(),
             regions: 1,
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::causes::{SharedCauses, WhyCell};
 use crate::controller::wording::{kept_until, node_verdict, pod_verdict, reasons_by_place, when};
-use crate::model::cluster::PodKey;
+use crate::model::cluster::ObjectKey;
 use crate::model::report::{Hold, NodeVerdict, PodVerdict};
 use crate::model::time::Time;
 
@@ -44,7 +44,7 @@ pub(super) fn held_rows(holds: &[Hold], now: Time) -> Vec<WhyRow> {
 }
 
 /// A line for each pod: those that have no place come first, those that are left alone last.
-pub(super) fn pods(pods: &BTreeMap<PodKey, PodVerdict>, now: Time) -> Vec<WhyRow> {
+pub(super) fn pods(pods: &BTreeMap<ObjectKey, PodVerdict>, now: Time) -> Vec<WhyRow> {
     let mut sorted: Vec<_> = pods.iter().collect();
     sorted.sort_by_key(|(_, verdict)| match verdict {
         PodVerdict::NoCompatiblePool { .. } => 0,

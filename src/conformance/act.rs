@@ -7,7 +7,7 @@ use crate::brain::LowerBound;
 use crate::brain::check;
 use crate::brain::inspect::{self, DrainPreview, RequestedShare};
 use crate::model::action::{Action, Kind};
-use crate::model::cluster::PodKey;
+use crate::model::cluster::ObjectKey;
 use crate::model::decision::Decision;
 use crate::model::time::Span;
 
@@ -93,7 +93,7 @@ pub(super) struct CaseResult {
     pub(super) drain: Option<DrainPreview>,
     pub(super) utilization: Option<Result<RequestedShare, String>>,
     /// Names and amounts of pods that were waiting before.
-    pub(super) waited: BTreeSet<PodKey>,
+    pub(super) waited: BTreeSet<ObjectKey>,
 }
 
 impl CaseResult {
@@ -229,7 +229,7 @@ pub(super) fn perform(when: &CaseAction, stage: &CaseWorld) -> CaseResult {
     outcome
 }
 
-fn waiting(stage: &CaseWorld) -> BTreeSet<PodKey> {
+fn waiting(stage: &CaseWorld) -> BTreeSet<ObjectKey> {
     let pods = stage.snapshot.cluster.pods.iter();
     pods.filter(|(_, pod)| pod.node.is_none())
         .map(|(key, _)| key.clone())
@@ -333,7 +333,7 @@ pub(super) fn delete(value: &CaseValue, stage: &mut CaseWorld) -> Result<(), Cas
 }
 
 /// Whether a pod is meant: `name`, `ns/name`, with `*` for any end.
-pub(super) fn matches(pattern: &str, key: &PodKey) -> bool {
+pub(super) fn matches(pattern: &str, key: &ObjectKey) -> bool {
     let full;
     let subject = if pattern.contains('/') {
         full = key.to_string();

@@ -3,14 +3,14 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::model::cluster::{Cluster, Pod, PodKey};
+use crate::model::cluster::{Cluster, ObjectKey, Pod};
 
 use super::expect::selects;
 
 /// A budget that waits for the pods of its case: its name, and what it wants.
 #[derive(Clone, Debug)]
 pub(super) struct CaseBudget {
-    key: PodKey,
+    key: ObjectKey,
     min: Option<BudgetAmount>,
     max: Option<BudgetAmount>,
 }
@@ -52,7 +52,7 @@ pub(super) fn wanted(object: &Json) -> Option<CaseBudget> {
     let (min, max) = (amount("minAvailable"), amount("maxUnavailable"));
     let text = |key: &str| object["metadata"][key].as_str();
     (open && (min.is_some() || max.is_some())).then(|| CaseBudget {
-        key: PodKey::new(
+        key: ObjectKey::new(
             text("namespace").unwrap_or("default"),
             text("name").unwrap_or_default(),
         ),

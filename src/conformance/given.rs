@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use crate::kubernetes::manifests::Manifests;
 use crate::kubernetes::workloads;
-use crate::model::cluster::{Cluster, Pod, PodKey};
+use crate::model::cluster::{Cluster, ObjectKey, Pod};
 use crate::model::memory::{Backoff, Memory};
 use crate::model::snapshot::SourceState;
 use crate::model::time::{Span, Time};
@@ -175,7 +175,7 @@ fn put_pods(
     pod.unschedulable_since = pod.unschedulable_since.map(|since| since - older);
     let disks = pod.shape.host_ports.iter().any(|port| port.port == 0);
     for name in &draft.names {
-        let key = PodKey::new(key.namespace.clone(), name.as_str());
+        let key = ObjectKey::new(key.namespace.clone(), name.as_str());
         let mut pod = Pod {
             uid: format!("uid-{key}").into(),
             ..pod.clone()

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::brain::explain::Asked;
 use crate::brain::{LowerBound, inspect};
 use crate::model::action::{Action, CreateSpec, Kind};
-use crate::model::cluster::{Cluster, Node, Phase, Pod, PodKey, Readiness, ReadyStatus};
+use crate::model::cluster::{Cluster, Node, ObjectKey, Phase, Pod, Readiness, ReadyStatus};
 use crate::model::cpus::CpuSet;
 use crate::model::decision::Decision;
 use crate::model::mark::{Mark, Ownership};
@@ -388,7 +388,7 @@ impl CaseWorld {
     }
 
     /// A pod is preempted; its controller makes another.
-    fn preempt(&mut self, key: &PodKey) {
+    fn preempt(&mut self, key: &ObjectKey) {
         let now = self.now;
         let pods = &mut self.snapshot.cluster.pods;
         let Some(pod) = pods.get_mut(key) else {
@@ -406,7 +406,7 @@ impl CaseWorld {
         pod.ready = false;
     }
 
-    fn bind(&mut self, key: &PodKey, node: &Arc<str>) {
+    fn bind(&mut self, key: &ObjectKey, node: &Arc<str>) {
         if let Some(pod) = self.snapshot.cluster.pods.get_mut(key) {
             pod.node = Some(node.clone());
             pod.nominated = None;
@@ -533,7 +533,7 @@ impl CaseWorld {
                 mirror: false,
                 ready: true,
             };
-            let key = PodKey::new(key.namespace.clone(), name);
+            let key = ObjectKey::new(key.namespace.clone(), name);
             self.snapshot.cluster.pods.insert(key, pod);
         }
     }

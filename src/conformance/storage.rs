@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::model::cluster::{Claim, Cluster, PodKey};
+use crate::model::cluster::{Claim, Cluster, ObjectKey};
 use crate::model::scheduling::Volume;
 use crate::model::time::Time;
 
@@ -31,7 +31,7 @@ pub(super) fn give_owners(cluster: &mut Cluster) {
             let Volume::Ephemeral { name, .. } = volume else {
                 continue;
             };
-            let of = PodKey::new(key.namespace.clone(), format!("{}-{name}", key.name));
+            let of = ObjectKey::new(key.namespace.clone(), format!("{}-{name}", key.name));
             if let Some(claim) = cluster.claims.get_mut(&of).filter(|claim| unsaid(claim)) {
                 claim.owner = Some(pod.uid.clone());
             }

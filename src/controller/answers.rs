@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::brain::explain::{self, Asked};
 use crate::controller::control::{ControlAnswer, NameKind};
 use crate::controller::turn::Turn;
-use crate::model::cluster::PodKey;
+use crate::model::cluster::ObjectKey;
 use crate::model::snapshot::SourceState;
 use crate::model::story::MachineFacts;
 
@@ -22,7 +22,7 @@ pub enum TurnQuestion {
     /// What was decided.
     Plan,
     /// All about one pod.
-    Pod(PodKey),
+    Pod(ObjectKey),
     /// All about one node.
     Node(String),
     /// Names that begin with a text, in order, [`MAX_NAMES`] at most.
@@ -82,7 +82,7 @@ const ALIKE: f32 = 0.7;
 const MAX_COMPARED: usize = 1_000;
 
 /// That a pod is not seen, and which there are whose names begin like its name, else those of names like its.
-fn not_seen(turn: &Turn, key: &PodKey) -> String {
+fn not_seen(turn: &Turn, key: &ObjectKey) -> String {
     let pods = || turn.snapshot.cluster.pods.keys();
     let begin = pods().filter(|other| other.name.starts_with(&*key.name));
     let mut others: Vec<String> = begin.map(ToString::to_string).collect();

@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::clock::Clock;
-use crate::model::cluster::PodKey;
+use crate::model::cluster::ObjectKey;
 use crate::model::time::Time;
 
 /// Longest request line: a pause's reason is the longest part of one.
@@ -62,7 +62,7 @@ pub enum ControlCommand {
     /// Why one pod is pending, and what would run it.
     ExplainPod {
         /// The pod.
-        pod: PodKey,
+        pod: ObjectKey,
     },
     /// Why one node stays or goes.
     ExplainNode {

@@ -60,7 +60,7 @@ pub struct DaemonParts {
     pub settings: Arc<Settings>,
     /// What time it is.
     pub clock: Clock,
-    /// Dice.
+    /// Random numbers: pauses that differ.
     pub random: Arc<Mutex<StdRng>>,
     /// Kubernetes.
     pub kube: crate::kubernetes::KubeClient,
@@ -157,13 +157,13 @@ fn election(
         name: LEASE.to_owned(),
     };
     let identity = lease::identity(&parts.identity, seed);
-    let dice = StdRng::seed_from_u64(seed);
+    let rng = StdRng::seed_from_u64(seed);
     let (leadership, election) = elect(
         parts.kube.clone(),
         lease,
         identity,
         Timing::DEFAULT,
-        dice,
+        rng,
         idle.cancelled_owned(),
     );
     tasks.spawn(named(ELECTION, election));

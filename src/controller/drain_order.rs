@@ -3,7 +3,7 @@
 //! Tiers follow Karpenter's terminator and the kubelet's graceful shutdown: pods of the workload
 //! before those of the system, those that something recreates elsewhere before DaemonSet pods.
 
-use crate::model::cluster::{Pod, PodKey};
+use crate::model::cluster::{ObjectKey, Pod};
 use crate::model::guard::{self, DO_NOT_DISRUPT, Guard, SAFE_TO_EVICT, is_daemon};
 use crate::model::time::{Span, Time};
 
@@ -83,10 +83,10 @@ pub fn fate(pod: &Pod, now: Time, daemons: bool) -> DrainAction {
 /// The pod that makes a planned removal void: one that came since the plan was made and would have
 /// to move, or one that must not be evicted. `planned` are the pods that the plan expects.
 pub fn obstacle<'a>(
-    pods: &'a [(PodKey, Pod)],
-    planned: &[PodKey],
+    pods: &'a [(ObjectKey, Pod)],
+    planned: &[ObjectKey],
     now: Time,
-) -> Option<(&'a PodKey, String)> {
+) -> Option<(&'a ObjectKey, String)> {
     pods.iter()
         .find_map(|(key, pod)| match fate(pod, now, true) {
             DrainAction::Blocks(why) => Some((key, why)),
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn nx_15_a_pod_that_came_in_between_voids_the_plan() {
-        let key = PodKey::new("default", "late");
+        let key = ObjectKey::new("default", "late");
         let pods = [(key.clone(), pod(owned("ReplicaSet")))];
         assert!(obstacle(&pods, &[], Time(0)).is_some());
         assert!(obstacle(&pods, std::slice::from_ref(&key), Time(0)).is_none());
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn nx_15_a_pod_that_was_annotated_in_between_voids_the_plan_too() {
-        let key = PodKey::new("default", "web");
+        let key = ObjectKey::new("default", "web");
         let minute = Time(60_000);
         for (annotation, word, at, held) in [
             (DO_NOT_DISRUPT, "true", minute, true),

@@ -20,7 +20,7 @@ use crate::controller::daemon::named;
 use crate::controller::openings::NodeOpenings;
 use crate::controller::requeue::{Back, Requeue};
 use crate::kubernetes::{ClusterStore, KubeClient, KubeError, Nomination};
-use crate::model::cluster::{Cluster, Phase, Pod, PodKey, ReadyStatus};
+use crate::model::cluster::{Cluster, ObjectKey, Phase, Pod, ReadyStatus};
 use crate::model::policy::LEAVING_TAINT;
 use crate::model::report::{Report, Scope};
 use crate::model::scheduling::DEFAULT_SCHEDULER;
@@ -64,12 +64,12 @@ struct NominatorState {
 }
 
 /// Pods that wait, with their UIDs.
-type WaitingPods = Vec<(PodKey, Arc<str>)>;
+type WaitingPods = Vec<(ObjectKey, Arc<str>)>;
 
 /// A nomination of ours.
 #[derive(Clone, Debug)]
 struct OwnNomination {
-    pod: PodKey,
+    pod: ObjectKey,
     uid: Arc<str>,
     node: Arc<str>,
     at: Instant,
@@ -187,7 +187,7 @@ impl PodNominator {
     }
 
     /// A nomination is about to be written; whether its answer comes or not, it may stand from here on.
-    fn begin(&self, pod: &PodKey, uid: &Arc<str>, node: &Arc<str>) {
+    fn begin(&self, pod: &ObjectKey, uid: &Arc<str>, node: &Arc<str>) {
         let given = OwnNomination {
             pod: pod.clone(),
             uid: uid.clone(),
@@ -199,7 +199,12 @@ impl PodNominator {
 
     /// The API server answered a nomination: forgets it if it does not stand. The first refusal for want of a right
     /// is logged. True when the nomination was written.
-    fn note(&self, pod: &PodKey, uid: &Arc<str>, result: &Result<Nomination, KubeError>) -> bool {
+    fn note(
+        &self,
+        pod: &ObjectKey,
+        uid: &Arc<str>,
+        result: &Result<Nomination, KubeError>,
+    ) -> bool {
         let mut state = self.state();
         match result {
             Ok(Nomination::Written) => {
@@ -316,7 +321,7 @@ async fn settled(
     let end = Instant::now() + SHOWN_WITHIN;
     loop {
         let left: WaitingPods = store.with(|cluster| {
-            let is = |(key, uid): &&(PodKey, Arc<str>)| {
+            let is = |(key, uid): &&(ObjectKey, Arc<str>)| {
                 let pod = cluster.pods.get(key).filter(|pod| pod.uid == *uid);
                 pod.is_some_and(&like)
             };

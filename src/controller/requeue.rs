@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::model::cluster::{Cluster, Node, Pod, PodKey, ReadyStatus};
+use crate::model::cluster::{Cluster, Node, ObjectKey, Pod, ReadyStatus};
 use crate::model::policy::LEAVING_TAINT;
 use crate::model::report::PodVerdict;
 use crate::model::scheduling::Effect;
@@ -54,7 +54,7 @@ impl RequeueWait {
 /// A pod that is to be brought back, and the node that has room for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Back {
-    pub(super) pod: PodKey,
+    pub(super) pod: ObjectKey,
     pub(super) uid: Arc<str>,
     pub(super) node: Arc<str>,
     /// How long it has had room.
@@ -67,7 +67,7 @@ impl Requeue {
     pub(super) fn due(
         &mut self,
         cluster: &Cluster,
-        verdicts: &BTreeMap<PodKey, PodVerdict>,
+        verdicts: &BTreeMap<ObjectKey, PodVerdict>,
         now: Instant,
     ) -> Option<Back> {
         let mut waits = BTreeMap::new();
@@ -107,7 +107,7 @@ impl Requeue {
 /// A pod that kube-scheduler refused although a node that takes it has room, and the node.
 fn has_room<'v>(
     cluster: &'v Cluster,
-    key: &PodKey,
+    key: &ObjectKey,
     verdict: &'v PodVerdict,
 ) -> Option<(&'v Pod, &'v Arc<str>)> {
     let PodVerdict::FitsNode { node, preempts } = verdict else {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     /// All pods fit on the node.
-    fn verdicts(cluster: &Cluster) -> BTreeMap<PodKey, PodVerdict> {
+    fn verdicts(cluster: &Cluster) -> BTreeMap<ObjectKey, PodVerdict> {
         let fits = || PodVerdict::FitsNode {
             node: NODE.into(),
             preempts: BTreeMap::new(),

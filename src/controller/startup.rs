@@ -40,8 +40,8 @@ pub(super) fn memory(
 
 /// The seed of what runs beside the loop.
 pub(super) fn seed(random: &Mutex<StdRng>) -> u64 {
-    let mut dice = random.lock().unwrap_or_else(PoisonError::into_inner);
-    dice.random()
+    let mut rng = random.lock().unwrap_or_else(PoisonError::into_inner);
+    rng.random()
 }
 
 /// A client for each region.

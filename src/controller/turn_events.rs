@@ -7,7 +7,7 @@ use crate::controller::executor::{Ended, Overdue};
 use crate::controller::turn::Turn;
 use crate::kubernetes::events::{Event, InvolvedObject, reason};
 use crate::model::action::{Action, CreateSpec, Kind, NodeRef, Reason};
-use crate::model::cluster::PodKey;
+use crate::model::cluster::ObjectKey;
 use crate::model::identity::Contradiction;
 use crate::model::reasons::Reasons;
 use crate::model::region::{Busy, Failure};
@@ -130,7 +130,7 @@ fn of_contradictions(turn: &Turn, namespace: &str) -> Vec<Event> {
 fn of_pending(turn: &Turn) -> Vec<Event> {
     let pods = &turn.snapshot.cluster.pods;
     let mut told: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut all: Vec<(usize, &PodKey, &Reasons)> = Vec::new();
+    let mut all: Vec<(usize, &ObjectKey, &Reasons)> = Vec::new();
     for (key, verdict) in &turn.decision.report.pods {
         let (PodVerdict::NoCompatiblePool { why } | PodVerdict::Held { why }) = verdict else {
             continue;
@@ -256,7 +256,7 @@ fn of_removal(action: &Action, turn: &Turn, namespace: &str) -> Vec<Event> {
 }
 
 /// An event with this reason and text for each of these pods.
-fn of_pods(pods: &[PodKey], turn: &Turn, reason: &'static str, text: &str) -> Vec<Event> {
+fn of_pods(pods: &[ObjectKey], turn: &Turn, reason: &'static str, text: &str) -> Vec<Event> {
     let known = &turn.snapshot.cluster.pods;
     let events = pods.iter().take(MAX_PODS).filter_map(|key| {
         Some(Event {
@@ -311,16 +311,16 @@ fn node_of(machine: &str, turn: &Turn) -> Option<NodeRef> {
 }
 
 /// The pods for which this machine is made, or that wait for it.
-fn pods_for<'a>(ended: &'a Ended, turn: &'a Turn) -> Vec<PodKey> {
+fn pods_for<'a>(ended: &'a Ended, turn: &'a Turn) -> Vec<ObjectKey> {
     let machine = &ended.action.target.machine;
     let pods = ended.action.reason.pending_pods().iter();
-    let mut pods: BTreeSet<PodKey> = pods.cloned().collect();
+    let mut pods: BTreeSet<ObjectKey> = pods.cloned().collect();
     let verdicts = turn.decision.report.pods.iter();
     let waits = verdicts.filter(|(_, verdict)| {
         matches!(verdict, PodVerdict::FitsMachine { machine: for_it } | PodVerdict::Triggers { machine: for_it, .. } if for_it == machine)
     });
     pods.extend(waits.map(|(pod, _)| pod.clone()));
-    let unbound = |pod: &PodKey| turn.decision.report.pods.contains_key(pod);
+    let unbound = |pod: &ObjectKey| turn.decision.report.pods.contains_key(pod);
     pods.into_iter().filter(unbound).collect()
 }
 

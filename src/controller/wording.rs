@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::model::action::{Action, CreateSpec, Kind, Reason};
-use crate::model::cluster::PodKey;
+use crate::model::cluster::ObjectKey;
 use crate::model::foreign::{self, ForeignText};
 use crate::model::network::NicAddresses;
 use crate::model::reasons::Reasons;
@@ -91,7 +91,7 @@ pub fn pod_verdict(verdict: &PodVerdict, now: Time) -> (String, String) {
 }
 
 /// Who is preempted for a pod.
-pub fn preempted(pods: &BTreeMap<PodKey, i32>) -> String {
+pub fn preempted(pods: &BTreeMap<ObjectKey, i32>) -> String {
     if pods.is_empty() {
         return String::new();
     }
@@ -159,7 +159,7 @@ pub fn node_verdict(verdict: &NodeVerdict, now: Time) -> (String, String) {
 }
 
 /// What a node's verdict says beside its reason: the pod that keeps it, and when it is looked at again.
-pub fn kept_until(pod: Option<&PodKey>, until: Option<Time>, now: Time) -> String {
+pub fn kept_until(pod: Option<&ObjectKey>, until: Option<Time>, now: Time) -> String {
     let mut text = String::new();
     if let Some(pod) = pod {
         let _ = write!(text, " (pod {pod})");

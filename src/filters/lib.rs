@@ -5,7 +5,7 @@
 //! what there is in plain data; no method of that data which decides something is used here. Preferences are no
 //! filters and are not here.
 
-mod company;
+mod inter_pod;
 mod node;
 mod volumes;
 
@@ -13,11 +13,11 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::cluster::{Cluster, PodKey};
+use model::cluster::{Cluster, ObjectKey};
 use model::resources::Resources;
 use model::scheduling::{Labels, PodShape, SpreadConstraint, Taint};
 
-use company::PodTerms;
+use inter_pod::PodTerms;
 pub use node::{avoided, bears, chosen, meets_one, room, selects, tolerates, unbearable, welcome};
 use volumes::PodVolumes;
 pub use volumes::{VolumeOnNode, ZONES, attached};
@@ -38,7 +38,7 @@ pub enum Site {
 #[derive(Clone, Debug)]
 pub struct PodInfo {
     /// Namespace and name.
-    pub key: PodKey,
+    pub key: ObjectKey,
     /// `metadata.uid`; empty for a pod that is to be made.
     pub uid: Arc<str>,
     /// The pod's requests and constraints.
@@ -89,7 +89,7 @@ pub struct NodeInfos<'a> {
     /// does not.
     pub claims_come: bool,
     /// Claims that waited, and the volumes they got.
-    pub gone: Vec<(PodKey, Arc<str>)>,
+    pub gone: Vec<(ObjectKey, Arc<str>)>,
 }
 
 /// Why a pod may not come to a node.
@@ -128,7 +128,7 @@ pub struct Question<'w> {
     /// The nodes that it names, where it names some.
     named: Option<BTreeSet<&'w Arc<str>>>,
     volumes: Result<PodVolumes<'w>, No>,
-    company: PodTerms<'w>,
+    pod_terms: PodTerms<'w>,
 }
 
 impl NodeInfos<'_> {
@@ -139,12 +139,12 @@ impl NodeInfos<'_> {
             pod,
             named: node::named(&pod.shape),
             volumes: PodVolumes::of(self, pod),
-            company: PodTerms::of(self, pod),
+            pod_terms: PodTerms::of(self, pod),
         }
     }
 
     /// The volumes that claims of a pod which wait get on a node; for the others one is made there.
-    pub fn found(&self, pod: &PodInfo, spot: &NodeInfo) -> Result<Vec<(PodKey, Arc<str>)>, No> {
+    pub fn found(&self, pod: &PodInfo, spot: &NodeInfo) -> Result<Vec<(ObjectKey, Arc<str>)>, No> {
         PodVolumes::of(self, pod)?.bind(spot)
     }
 }
@@ -173,7 +173,7 @@ impl Question<'_> {
         node::welcome(&pod.shape, spot)?;
         node::room(&pod.shape, spot)?;
         self.volumes.as_ref().map_err(No::clone)?.fit(spot)?;
-        self.company.spread(at)?;
-        self.company.affinity(at)
+        self.pod_terms.spread(at)?;
+        self.pod_terms.affinity(at)
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::scheduling::{
     Effect, HostPort, LabelSelector, NodeTerm, Operator, PodShape, Requirement, Taint, Toleration,
 };
@@ -174,7 +174,7 @@ pub fn room(shape: &PodShape, spot: &NodeInfo) -> Result<(), No> {
 }
 
 /// Who has one of a pod's disks that a node's pods do not share; they are written as ports with the number 0.
-pub(crate) fn disk_user<'s>(shape: &PodShape, spot: &'s NodeInfo) -> Option<&'s PodKey> {
+pub(crate) fn disk_user<'s>(shape: &PodShape, spot: &'s NodeInfo) -> Option<&'s ObjectKey> {
     user(shape, spot, |port| port.port == 0)
 }
 
@@ -182,7 +182,7 @@ fn user<'s>(
     shape: &PodShape,
     spot: &'s NodeInfo,
     asked: impl Fn(&HostPort) -> bool,
-) -> Option<&'s PodKey> {
+) -> Option<&'s ObjectKey> {
     let ports: Vec<&HostPort> = shape.host_ports.iter().filter(|one| asked(one)).collect();
     let taken = |guest: &&PodInfo| {
         let mut theirs = guest.shape.host_ports.iter();

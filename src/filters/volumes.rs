@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::cluster::{Claim, Cluster, PersistentVolume, PodKey, StorageClass};
+use model::cluster::{Claim, Cluster, ObjectKey, PersistentVolume, StorageClass};
 use model::scheduling::Volume;
 
 use crate::node::{disk_user, meets_one, selects};
@@ -55,7 +55,7 @@ pub fn attached(cluster: &Cluster) -> BTreeMap<Arc<str>, BTreeSet<VolumeOnNode>>
 /// A claim that a pod uses.
 #[derive(Debug)]
 struct PodClaim<'w> {
-    key: PodKey,
+    key: ObjectKey,
     claim: Cow<'w, Claim>,
     /// It is of an ephemeral volume.
     ephemeral: bool,
@@ -65,7 +65,7 @@ struct PodClaim<'w> {
 fn claims<'w>(
     world: &'w NodeInfos<'_>,
     pod: &PodInfo,
-) -> Vec<(PodKey, bool, Option<Cow<'w, Claim>>)> {
+) -> Vec<(ObjectKey, bool, Option<Cow<'w, Claim>>)> {
     let mut list = Vec::new();
     for volume in &pod.shape.volumes {
         let (name, ephemeral, made) = match volume {
@@ -80,7 +80,7 @@ fn claims<'w>(
             }
             Volume::EmptyDir(_) | Volume::HostPath(_) => continue,
         };
-        let key = PodKey::new(pod.key.namespace.clone(), name);
+        let key = ObjectKey::new(pod.key.namespace.clone(), name);
         let found = world.cluster.claims.get(&key).map(Cow::Borrowed).or(made);
         list.push((key, ephemeral, found));
     }
@@ -88,7 +88,7 @@ fn claims<'w>(
 }
 
 /// The volume that a claim has attached, or will have.
-fn volume_of(cluster: &Cluster, key: &PodKey, claim: &Claim) -> Option<VolumeOnNode> {
+fn volume_of(cluster: &Cluster, key: &ObjectKey, claim: &Claim) -> Option<VolumeOnNode> {
     let named = claim.volume.as_ref();
     if let Some(volume) = named.and_then(|name| cluster.volumes.get(name)) {
         return Some((volume.driver.clone()?, volume.handle.clone()?));
@@ -104,7 +104,7 @@ pub(crate) struct PodVolumes<'w> {
     pod: &'w PodInfo,
     claims: Vec<PodClaim<'w>>,
     /// Another pod has a claim that is for one pod alone.
-    user: Option<&'w PodKey>,
+    user: Option<&'w ObjectKey>,
     /// What would be attached to its node.
     fresh: BTreeSet<VolumeOnNode>,
 }
@@ -114,7 +114,7 @@ impl<'w> PodVolumes<'w> {
     pub(crate) fn of(world: &'w NodeInfos<'w>, pod: &'w PodInfo) -> Result<PodVolumes<'w>, No> {
         let mut list = Vec::new();
         let all = claims(world, pod);
-        let missing = |said: String, key: &PodKey| Err(No::firm(said, key));
+        let missing = |said: String, key: &ObjectKey| Err(No::firm(said, key));
         // Three of kube-scheduler's plugins look at the claims, one after the other.
         let absent = all.iter().find(|(_, own, claim)| !own && claim.is_none());
         if let Some((key, _, _)) = absent {
@@ -222,7 +222,7 @@ impl<'w> PodVolumes<'w> {
     /// The volumes that claims which wait get on a node: claim after claim, the smallest first, each
     /// gets the smallest volume that does, of equal ones one that is not everywhere, then by name; else one is
     /// made for it.
-    pub(crate) fn bind(&self, spot: &NodeInfo) -> Result<Vec<(PodKey, Arc<str>)>, No> {
+    pub(crate) fn bind(&self, spot: &NodeInfo) -> Result<Vec<(ObjectKey, Arc<str>)>, No> {
         let bound = self.reached(spot);
         let waiting = self.found(spot);
         match (bound, waiting) {
@@ -241,7 +241,7 @@ impl<'w> PodVolumes<'w> {
     }
 
     /// Whether the volumes that claims have can be used on a node: the first one that cannot.
-    fn reached(&self, spot: &NodeInfo) -> Result<(), (&'static str, &PodKey)> {
+    fn reached(&self, spot: &NodeInfo) -> Result<(), (&'static str, &ObjectKey)> {
         for one in &self.claims {
             let taken = self.world.gone.iter().find(|(of, _)| *of == one.key);
             let taken = taken.map(|(_, volume)| volume);
@@ -257,9 +257,9 @@ impl<'w> PodVolumes<'w> {
         Ok(())
     }
 
-    fn found(&self, spot: &NodeInfo) -> Result<Vec<(PodKey, Arc<str>)>, No> {
+    fn found(&self, spot: &NodeInfo) -> Result<Vec<(ObjectKey, Arc<str>)>, No> {
         let cluster = self.world.cluster;
-        let taken = |key: &PodKey| self.world.gone.iter().any(|(of, _)| of == key);
+        let taken = |key: &ObjectKey| self.world.gone.iter().any(|(of, _)| of == key);
         let waiting = self.claims.iter();
         let waiting = waiting.filter(|one| one.claim.volume.is_none() && !taken(&one.key));
         let (told, mut free): (Vec<&PodClaim<'_>>, Vec<&PodClaim<'_>>) =
@@ -269,7 +269,7 @@ impl<'w> PodVolumes<'w> {
             return Err(No::firm(NONE_TO_BIND, &one.key));
         }
         free.sort_by_key(|one| one.claim.asks.as_ref().map_or(0, |asks| asks.storage));
-        let mut got: Vec<(PodKey, Arc<str>)> = Vec::new();
+        let mut got: Vec<(ObjectKey, Arc<str>)> = Vec::new();
         let mut made = told;
         for one in free {
             let volumes = candidates(cluster, &one.key, &one.claim);
@@ -362,7 +362,7 @@ fn spacious(cluster: &Cluster, claim: &Claim, driver: &str, spot: &NodeInfo) -> 
 }
 
 /// The volumes that a claim could have somewhere, the best first.
-fn candidates(cluster: &Cluster, name: &PodKey, claim: &Claim) -> Vec<Arc<str>> {
+fn candidates(cluster: &Cluster, name: &ObjectKey, claim: &Claim) -> Vec<Arc<str>> {
     let Some(asks) = &claim.asks else {
         return Vec::new();
     };
@@ -398,7 +398,7 @@ fn user<'w>(
     world: &'w NodeInfos<'_>,
     pod: &PodInfo,
     claims: &[PodClaim<'_>],
-) -> Option<&'w PodKey> {
+) -> Option<&'w ObjectKey> {
     let alone = claims
         .iter()
         .filter(|one| one.claim.once_pod && !one.ephemeral);

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::client::{KubeClient, KubeRequest, encode};
 use crate::model::action::NodeRef;
-use crate::model::cluster::PodKey;
+use crate::model::cluster::ObjectKey;
 use crate::model::foreign;
 use crate::model::time::{Span, Time};
 
@@ -74,7 +74,7 @@ pub struct InvolvedObject {
 
 impl InvolvedObject {
     /// A pod.
-    pub fn pod(key: &PodKey, uid: &Arc<str>) -> InvolvedObject {
+    pub fn pod(key: &ObjectKey, uid: &Arc<str>) -> InvolvedObject {
         InvolvedObject {
             kind: "Pod",
             namespace: key.namespace.clone(),
@@ -357,7 +357,7 @@ mod tests {
 
     fn event(pod: &str, message: &str) -> Event {
         Event {
-            about: InvolvedObject::pod(&PodKey::new("default", pod), &"uid-1".into()),
+            about: InvolvedObject::pod(&ObjectKey::new("default", pod), &"uid-1".into()),
             reason: reason::NOT_TRIGGER_SCALE_UP,
             warning: false,
             message: message.into(),

@@ -10,7 +10,7 @@ use super::pods::read_pod;
 use super::store::ClusterState;
 use super::translate::{self, ObjectReader};
 use super::wire;
-use crate::model::cluster::{Pod, PodKey};
+use crate::model::cluster::{ObjectKey, Pod};
 
 /// A watched kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -177,7 +177,7 @@ impl From<bool> for ViewChange {
 #[derive(Debug, Default)]
 pub(super) struct Applied {
     /// The object's key; cluster-wide objects have an empty namespace. `None` when the object has no name.
-    pub(super) key: Option<PodKey>,
+    pub(super) key: Option<ObjectKey>,
     /// What the object changed in the view.
     pub(super) changed: ViewChange,
     /// What could not be understood, and was taken for the worst.
@@ -231,7 +231,7 @@ macro_rules! named {
                 let mut reader = ObjectReader::new(&mut $state.interner);
                 if let Some((name, view)) = $translate(&mut reader, &read) {
                     applied.problems = reader.problems;
-                    applied.key = Some(PodKey::new("", name.clone()));
+                    applied.key = Some(ObjectKey::new("", name.clone()));
                     applied.changed = put(&mut $map, name, view).into();
                 }
             }
@@ -263,7 +263,10 @@ macro_rules! keyed {
 impl Applied {
     fn damaged(&mut self, error: super::list::UnreadableObject) {
         let name = error.meta.name.unwrap_or_default();
-        self.key = Some(PodKey::new(error.meta.namespace.unwrap_or_default(), name));
+        self.key = Some(ObjectKey::new(
+            error.meta.namespace.unwrap_or_default(),
+            name,
+        ));
         self.unreadable = Some(error.message.into());
     }
 }
@@ -404,7 +407,7 @@ impl ClusterState {
                 if let Some((name, mut node)) = translate::node(&mut reader, &read) {
                     self.early.tame_node(&mut node);
                     applied.problems = reader.problems;
-                    applied.key = Some(PodKey::new("", name.clone()));
+                    applied.key = Some(ObjectKey::new("", name.clone()));
                     applied.changed = put(&mut self.cluster.nodes, name, node).into();
                 }
             }
@@ -481,7 +484,7 @@ impl ClusterState {
     }
 
     /// Takes one object out of the view; tells whether it was there.
-    pub(super) fn remove_object(&mut self, kind: WatchedKind, key: &PodKey) -> bool {
+    pub(super) fn remove_object(&mut self, kind: WatchedKind, key: &ObjectKey) -> bool {
         let cluster = &mut self.cluster;
         match kind {
             WatchedKind::Pods => cluster.pods.remove(key).is_some(),
@@ -509,10 +512,10 @@ impl ClusterState {
     }
 
     /// The keys of all objects of a kind that are in the view.
-    pub(super) fn keys(&self, kind: WatchedKind) -> Vec<PodKey> {
-        fn named<V>(map: &std::collections::BTreeMap<std::sync::Arc<str>, V>) -> Vec<PodKey> {
+    pub(super) fn keys(&self, kind: WatchedKind) -> Vec<ObjectKey> {
+        fn named<V>(map: &std::collections::BTreeMap<std::sync::Arc<str>, V>) -> Vec<ObjectKey> {
             map.keys()
-                .map(|name| PodKey::new("", name.clone()))
+                .map(|name| ObjectKey::new("", name.clone()))
                 .collect()
         }
         let cluster = &self.cluster;

@@ -8,7 +8,7 @@ use super::kinds::WatchedKind;
 use super::list::ListItem;
 use super::pods::read_pod;
 use super::store::ClusterState;
-use crate::model::cluster::{Cluster, Pod, PodKey};
+use crate::model::cluster::{Cluster, ObjectKey, Pod};
 
 /// A cluster put together from manifests.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub struct Manifests {
 impl Manifests {
     /// One pod; an ended one too, which the watches do not even see. Errors say what in it could not
     /// be understood and was taken for the worst.
-    pub fn pod(&mut self, object: &Value) -> (Option<(PodKey, Pod)>, Vec<String>) {
+    pub fn pod(&mut self, object: &Value) -> (Option<(ObjectKey, Pod)>, Vec<String>) {
         match to_raw_value(object) {
             Ok(raw) => read_pod(&mut self.state.interner, ListItem::Whole(&raw), None),
             Err(error) => (None, vec![error.to_string()]),

@@ -11,7 +11,7 @@ use super::intern::Interner;
 use super::list::{ListItem, Listing, UnreadableObject};
 use super::translate::{self, ObjectReader};
 use super::wire;
-use crate::model::cluster::{Attachment, Pod, PodKey};
+use crate::model::cluster::{Attachment, ObjectKey, Pod};
 use crate::model::foreign::ForeignText;
 use crate::model::time::Span;
 
@@ -70,7 +70,7 @@ pub(super) fn read_pod(
     interner: &mut Interner,
     item: ListItem<'_>,
     node: Option<&str>,
-) -> (Option<(PodKey, Pod)>, Vec<String>) {
+) -> (Option<(ObjectKey, Pod)>, Vec<String>) {
     let mut reader = ObjectReader::new(interner);
     match item.object::<wire::WirePod>() {
         Ok(pod) => {
@@ -90,14 +90,14 @@ pub(super) fn read_pod(
 impl KubeClient {
     /// The pods bound to a node, fresh from etcd, ended ones among them. A pod that cannot be read
     /// is there with a request that fits nowhere, so that it is never overlooked.
-    pub async fn pods_on(&self, node: &str) -> Result<Vec<(PodKey, Pod)>, KubeError> {
+    pub async fn pods_on(&self, node: &str) -> Result<Vec<(ObjectKey, Pod)>, KubeError> {
         let selector = format!("spec.nodeName={node}");
         let listing = Listing {
             kind: "pods",
             path: "/api/v1/pods",
             field_selector: &selector,
         };
-        let read = |found: &mut (Interner, Vec<(PodKey, Pod)>), item: ListItem<'_>| {
+        let read = |found: &mut (Interner, Vec<(ObjectKey, Pod)>), item: ListItem<'_>| {
             let (interner, pods) = found;
             pods.extend(read_pod(interner, item, Some(node)).0);
         };
@@ -109,7 +109,7 @@ impl KubeClient {
 
     /// Asks for the eviction of one pod (`policy/v1`), which respects disruption budgets. `grace`
     /// in seconds; the pod's own when absent.
-    pub async fn evict(&self, pod: &PodKey, uid: &str, grace: Option<i64>) -> EvictOutcome {
+    pub async fn evict(&self, pod: &ObjectKey, uid: &str, grace: Option<i64>) -> EvictOutcome {
         let path = format!(
             "/api/v1/namespaces/{}/pods/{}/eviction",
             encode(&pod.namespace),
@@ -166,7 +166,7 @@ impl KubeClient {
     /// [`Nomination::Void`].
     pub async fn nominate(
         &self,
-        pod: &PodKey,
+        pod: &ObjectKey,
         uid: &str,
         from: Option<&str>,
         to: Option<&str>,

@@ -12,7 +12,7 @@ use super::kinds::{Applied, ViewChange, WatchedKind};
 use super::list::ListItem;
 use super::translate::{PriorityClass, RuntimeClass};
 use super::wire;
-use crate::model::cluster::{Cluster, PodKey};
+use crate::model::cluster::{Cluster, ObjectKey};
 use crate::model::foreign::ForeignText;
 use crate::model::snapshot::SourceState;
 use crate::model::time::{Span, Time};
@@ -84,7 +84,7 @@ pub(super) struct ClusterState {
     pub(super) priorities: BTreeMap<Arc<str>, PriorityClass>,
     pub(super) runtimes: BTreeMap<Arc<str>, RuntimeClass>,
     /// DaemonSets as read: they are translated anew when a class that they may name changes.
-    pub(super) daemon_templates: BTreeMap<PodKey, Box<wire::WireDaemonSet>>,
+    pub(super) daemon_templates: BTreeMap<ObjectKey, Box<wire::WireDaemonSet>>,
     /// The kinds that are away because of the connection or the API server itself.
     outage: BTreeSet<WatchedKind>,
     pub(super) early: Early,
@@ -99,9 +99,9 @@ struct WatchedSource {
     /// What is behind the failure, in the same words for all sources that it hinders.
     cause: Option<ForeignText>,
     /// Not understood in full, taken for the worst: said, but no reason for distrust.
-    problems: BTreeMap<PodKey, String>,
+    problems: BTreeMap<ObjectKey, String>,
     /// Not readable at all: the view lacks them or shows them as they were.
-    unreadable: BTreeMap<PodKey, String>,
+    unreadable: BTreeMap<ObjectKey, String>,
     stats: KindStats,
 }
 
@@ -126,7 +126,7 @@ impl WatchedSource {
     }
 }
 
-fn named(objects: &BTreeMap<PodKey, String>) -> String {
+fn named(objects: &BTreeMap<ObjectKey, String>) -> String {
     let shown: Vec<String> = objects
         .iter()
         .take(MAX_NAMED)
@@ -136,7 +136,7 @@ fn named(objects: &BTreeMap<PodKey, String>) -> String {
 }
 
 /// A cluster-wide object has a name alone.
-fn show(key: &PodKey) -> String {
+fn show(key: &ObjectKey) -> String {
     key.to_string().trim_start_matches('/').to_owned()
 }
 
@@ -291,7 +291,7 @@ impl ClusterStore {
             state.early.tame_node(node);
         }
         let young = state.cluster.pods.iter();
-        let young: Vec<PodKey> = young
+        let young: Vec<ObjectKey> = young
             .filter(|(_, pod)| pod.created > now)
             .map(|(key, _)| key.clone())
             .collect();
@@ -356,7 +356,7 @@ impl ClusterStore {
 
     /// Takes a deleted object of a watch.
     pub(super) fn take_deleted(&self, kind: WatchedKind, meta: &wire::Meta, now: Time) {
-        let key = PodKey::new(
+        let key = ObjectKey::new(
             meta.namespace.as_deref().unwrap_or_default(),
             meta.name.as_deref().unwrap_or_default(),
         );
@@ -435,7 +435,7 @@ pub(super) struct Listed {
     kind: WatchedKind,
     /// The moment before it was asked for.
     asked: Time,
-    seen: BTreeSet<PodKey>,
+    seen: BTreeSet<ObjectKey>,
     /// The most that an object changed.
     changed: ViewChange,
     /// Some object changed something plain.
@@ -492,11 +492,11 @@ impl ClusterState {
     }
 
     /// Keeps what was not understood, says it once, and returns the object's key.
-    fn note(&mut self, kind: WatchedKind, applied: Applied) -> Option<PodKey> {
+    fn note(&mut self, kind: WatchedKind, applied: Applied) -> Option<ObjectKey> {
         let key = applied.key;
         let source = self.sources.get_mut(&kind)?;
-        let named = key.clone().unwrap_or_else(|| PodKey::new("", "?"));
-        let mut keep = |map: fn(&mut WatchedSource) -> &mut BTreeMap<PodKey, String>,
+        let named = key.clone().unwrap_or_else(|| ObjectKey::new("", "?"));
+        let mut keep = |map: fn(&mut WatchedSource) -> &mut BTreeMap<ObjectKey, String>,
                         why: Option<String>| {
             let map = map(source);
             match why {

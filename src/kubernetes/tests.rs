@@ -13,7 +13,7 @@ use super::client::KubeRequest;
 use super::*;
 use crate::clock::Clock;
 use crate::model::action::NodeRef;
-use crate::model::cluster::{Node, PodKey};
+use crate::model::cluster::{Node, ObjectKey};
 use crate::model::policy::{LEAVING_TAINT, STARTUP_TAINT};
 use crate::model::scheduling::Labels;
 use crate::model::time::{Span, Time};
@@ -124,7 +124,7 @@ impl World {
         }
     }
 
-    async fn pod(&self, name: &str, node: &str) -> (PodKey, String) {
+    async fn pod(&self, name: &str, node: &str) -> (ObjectKey, String) {
         let made = self
             .create(
                 "pods",
@@ -138,7 +138,7 @@ impl World {
             )
             .await;
         let uid = made["metadata"]["uid"].as_str().expect("a UID").to_owned();
-        (PodKey::new("default", name), uid)
+        (ObjectKey::new("default", name), uid)
     }
 
     /// Every call was within the manifest's rights.
@@ -313,7 +313,7 @@ async fn evictions_respect_budgets_and_uids() {
         world.ours.evict(&key, &uid, Some(0)).await,
         EvictOutcome::Accepted
     );
-    let gone = PodKey::new("default", "no-such-pod");
+    let gone = ObjectKey::new("default", "no-such-pod");
     assert_eq!(world.ours.evict(&gone, "x", None).await, EvictOutcome::Gone);
     assert_eq!(
         world.ours.attachments_on("small-ddddd").await,
@@ -521,7 +521,7 @@ async fn the_store_follows_the_cluster() {
     let pod = view
         .cluster
         .pods
-        .get(&PodKey::new("default", "big"))
+        .get(&ObjectKey::new("default", "big"))
         .expect("it is seen");
     assert!(pod.unschedulable_since.is_some() && pod.node.is_none());
     // An hour with everything that a cluster does by itself: the view stays fresh and right.
@@ -558,7 +558,7 @@ async fn a_nomination_is_never_over_somebody_elses() {
         .create("pods", "/api/v1/namespaces/default/pods", pod)
         .await;
     let uid = made["metadata"]["uid"].as_str().expect("a UID").to_owned();
-    let key = PodKey::new("default", "web");
+    let key = ObjectKey::new("default", "web");
     let ours = &world.ours;
     let say = async |uid: &str, from: Option<&str>, to: Option<&str>| {
         let said = ours.nominate(&key, uid, from, to).await;
@@ -584,7 +584,7 @@ async fn a_nomination_is_never_over_somebody_elses() {
     let path = "/api/v1/namespaces/default/pods/web/binding";
     world.create("pods/binding", path, binding).await;
     assert_eq!(say(&uid, None, Some("n1")).await, Nomination::Void, "bound");
-    let gone = PodKey::new("default", "gone");
+    let gone = ObjectKey::new("default", "gone");
     let said = ours.nominate(&gone, &uid, None, Some("n1")).await;
     assert_eq!(said.expect("allowed"), Nomination::Void);
 }

@@ -28,7 +28,7 @@ use crate::model::time::Span;
 pub const WATCH_SECONDS: u32 = 290;
 /// Bookmarks come each minute, where they come: after this silence the watch may be dead.
 pub const SILENCE: Duration = Duration::from_secs(100);
-/// First wait after a failure; doubles up to [`BACKOFF_MAX`], plus up to half of it by the dice.
+/// First wait after a failure; doubles up to [`BACKOFF_MAX`], plus up to half of it by lot.
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(800);
 /// Longest wait after a failure.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(30);
@@ -52,7 +52,7 @@ pub async fn watch(client: KubeClient, store: ClusterStore, seed: u64) {
             client: client.clone(),
             store: store.clone(),
             kind: *kind,
-            dice: StdRng::seed_from_u64(seed),
+            rng: StdRng::seed_from_u64(seed),
             failures: 0,
             gone: 0,
             in_vain: 0,
@@ -64,7 +64,7 @@ struct Watcher {
     client: KubeClient,
     store: ClusterStore,
     kind: WatchedKind,
-    dice: StdRng,
+    rng: StdRng,
     /// Failures in a row; a good list ends the row.
     failures: u32,
     /// 410s since a watch last came to something.
@@ -221,7 +221,7 @@ impl Watcher {
         let wait = BACKOFF_FIRST
             .saturating_mul(1 << doublings.min(16))
             .min(BACKOFF_MAX);
-        wait + wait.mul_f64(self.dice.random_range(0.0..0.5))
+        wait + wait.mul_f64(self.rng.random_range(0.0..0.5))
     }
 
     /// Lists everything; returns the version to watch from.

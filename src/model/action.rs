@@ -10,7 +10,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::cluster::PodKey;
+use super::cluster::ObjectKey;
 use super::drift::Outdated;
 use super::foreign::ForeignText;
 use super::in_place::ANNOTATIONS;
@@ -168,10 +168,10 @@ pub struct Precondition {
     pub max_view_age: Span,
     /// Pods that the plan expects to move, for [`Kind::Remove`]: any other drainable pod on the
     /// node when the removal starts means somebody came in between, and it is given up.
-    pub pods: Vec<PodKey>,
+    pub pods: Vec<ObjectKey>,
     /// Where each pod that must move will find room, for [`Kind::Remove`] of a working node: a node
     /// that stays. The checker adds it up anew; kube-scheduler may choose another place.
-    pub landing: BTreeMap<PodKey, Arc<str>>,
+    pub landing: BTreeMap<ObjectKey, Arc<str>>,
 }
 
 /// Why an action is planned. The event and the log line say it in words.
@@ -181,7 +181,7 @@ pub enum Reason {
     /// These pods are pending and fit on nothing there is.
     PendingPods {
         /// The pods that this machine is for.
-        pods: Vec<PodKey>,
+        pods: Vec<ObjectKey>,
     },
     /// The pool is below its `min`.
     BelowMin {
@@ -191,7 +191,7 @@ pub enum Reason {
         min: u32,
         /// The pending pods that this machine is for as well.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        pods: Vec<PodKey>,
+        pods: Vec<ObjectKey>,
     },
     /// Half made; it goes on.
     Unfinished,
@@ -270,7 +270,7 @@ pub enum Reason {
         /// The nodes.
         nodes: Vec<Arc<str>>,
         /// The nodes' pods that nothing else has room for.
-        pods: Vec<PodKey>,
+        pods: Vec<ObjectKey>,
         /// The saving of the replacement, in millionths per hour.
         saving: i64,
     },
@@ -298,7 +298,7 @@ pub enum Reason {
 }
 
 /// The pods that a machine is for, the first few by name.
-fn pending(pods: &[PodKey]) -> String {
+fn pending(pods: &[ObjectKey]) -> String {
     let names: Vec<String> = pods.iter().take(3).map(ToString::to_string).collect();
     let more = if pods.len() > names.len() {
         ", …"
@@ -319,7 +319,7 @@ fn pool_has(have: u32, key: &str, limit: u32) -> String {
 }
 
 /// That a pool is below its `min`, and which pending pods the new machine is for as well.
-fn below_min(have: u32, min: u32, pods: &[PodKey]) -> String {
+fn below_min(have: u32, min: u32, pods: &[ObjectKey]) -> String {
     let below = pool_has(have, "min", min);
     if pods.is_empty() {
         return below;
@@ -339,7 +339,7 @@ fn differing(keys: &[Arc<str>]) -> String {
 
 impl Reason {
     /// The pending pods that a new machine is for.
-    pub fn pending_pods(&self) -> &[PodKey] {
+    pub fn pending_pods(&self) -> &[ObjectKey] {
         match self {
             Reason::PendingPods { pods } | Reason::BelowMin { pods, .. } => pods,
             _ => &[],

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::hosts::LoadKind;
-use crate::reasons::{HostRefused, Limit, Misfit, Refusals, Refused, VolumeMisfit};
+use crate::reasons::{FilterFailure, HostRefused, Limit, Refusals, Refused, VolumeFilterFailure};
 use crate::story::OfferAnswer;
 use crate::words::{UNCOUNTED, amount, bytes, cores};
 
@@ -59,11 +59,12 @@ pub fn find_changes(offers: &[OfferAnswer]) -> Vec<Change> {
 
 /// What would have to change for one machine; `None` where something is in the way that nobody can change.
 fn of_offer(offer: &OfferAnswer) -> Option<Vec<String>> {
-    let misfits = offer.misfit.iter().chain(&offer.further);
-    let misfits = misfits.map(|misfit| of_misfit(misfit, &offer.pool));
+    let filter_failures = offer.filter_failure.iter().chain(&offer.further);
+    let filter_failures =
+        filter_failures.map(|filter_failure| of_filter_failure(filter_failure, &offer.pool));
     let held = offer.held.iter().flat_map(Refusals::iter);
     let held = held.map(|refused| of_refused(refused, &offer.pool));
-    let mut needed: Vec<String> = misfits.chain(held).collect::<Option<_>>()?;
+    let mut needed: Vec<String> = filter_failures.chain(held).collect::<Option<_>>()?;
     needed.dedup();
     Some(needed)
 }
@@ -74,9 +75,9 @@ fn is_own_label(key: &str) -> bool {
     domain == "kubernetes.io" || domain.ends_with(".kubernetes.io") || domain.ends_with(".k8s.io")
 }
 
-fn of_misfit(misfit: &Misfit, pool: &str) -> Option<String> {
-    let change = match misfit {
-        Misfit::Taint { taint, .. } => {
+fn of_filter_failure(filter_failure: &FilterFailure, pool: &str) -> Option<String> {
+    let change = match filter_failure {
+        FilterFailure::Taint { taint, .. } => {
             let value = match &*taint.value {
                 "" => String::new(),
                 value => format!("={value}"),
@@ -86,50 +87,53 @@ fn of_misfit(misfit: &Misfit, pool: &str) -> Option<String> {
                 taint.key, taint.effect
             )
         }
-        Misfit::NodeSelector { key, value } if is_own_label(key) => {
+        FilterFailure::NodeSelector { key, value } if is_own_label(key) => {
             format!("change {key}={value} in the pod's nodeSelector")
         }
-        Misfit::NodeSelector { key, value } => format!(
+        FilterFailure::NodeSelector { key, value } => format!(
             "give the nodes the label {key}={value} (labels of [pool.{pool}]), or take it from the pod's nodeSelector"
         ),
-        Misfit::NodeAffinity { .. } => {
+        FilterFailure::NodeAffinity { .. } => {
             format!("change the pod's required node affinity, or labels of [pool.{pool}]")
         }
-        Misfit::Volume { volume } => return of_volume(volume),
-        Misfit::HostPort {
+        FilterFailure::Volume { volume } => return of_volume(volume),
+        FilterFailure::HostPort {
             daemon_set: Some(set),
             ..
         } => format!("use a host port that the DaemonSet {set} does not have"),
-        Misfit::Insufficient {
+        FilterFailure::Insufficient {
             resource,
             asked,
             free,
             ..
         } => of_resource(resource, *asked, *free, pool),
-        Misfit::AntiAffinity { key, .. } | Misfit::AntiAffinityOfOthers { key, .. } => format!(
+        FilterFailure::AntiAffinity { key, .. }
+        | FilterFailure::AntiAffinityOfOthers { key, .. } => format!(
             "prefer the anti-affinity over {key} in place of requiring it, or give [pool.{pool}] hosts in further domains of it"
         ),
-        Misfit::AffinityLabel { key } | Misfit::SpreadLabel { key } => {
+        FilterFailure::AffinityLabel { key } | FilterFailure::SpreadLabel { key } => {
             format!("give the nodes the label {key} (labels of [pool.{pool}])")
         }
-        Misfit::Affinity { nowhere: true, .. } => {
+        FilterFailure::Affinity { nowhere: true, .. } => {
             "start a pod that the pod's affinity selects, and that has a place itself".to_owned()
         }
-        Misfit::Affinity { key, .. } => format!(
+        FilterFailure::Affinity { key, .. } => format!(
             "make room where a pod is that the pod's affinity selects, or prefer the affinity over {key} in place of requiring it"
         ),
-        Misfit::Spread {
+        FilterFailure::Spread {
             key,
             min_domains: Some(_),
             ..
         } => format!("lower minDomains of the pod's topology spread over {key}, or add a domain"),
-        Misfit::Spread { key, .. } => format!(
+        FilterFailure::Spread { key, .. } => format!(
             "raise maxSkew of the pod's topology spread over {key}, or set whenUnsatisfiable: ScheduleAnyway"
         ),
-        Misfit::DaemonSetAntiAffinity { key, .. } => {
+        FilterFailure::DaemonSetAntiAffinity { key, .. } => {
             format!("change the anti-affinity over {key} between the pod and the DaemonSet's pods")
         }
-        Misfit::Leaving | Misfit::Cordoned | Misfit::HostPort { .. } => return None,
+        FilterFailure::Leaving | FilterFailure::Cordoned | FilterFailure::HostPort { .. } => {
+            return None;
+        }
     };
     Some(change)
 }
@@ -153,25 +157,25 @@ fn of_resource(resource: &str, asked: i64, free: i64, pool: &str) -> String {
     }
 }
 
-fn of_volume(volume: &VolumeMisfit) -> Option<String> {
+fn of_volume(volume: &VolumeFilterFailure) -> Option<String> {
     let change = match volume {
-        VolumeMisfit::ClaimInUse { claim, user } => {
+        VolumeFilterFailure::ClaimInUse { claim, user } => {
             format!("end the pod {user}, which has the claim {claim} for itself")
         }
-        VolumeMisfit::NoClaim { claim } => format!("create the claim {claim}"),
-        VolumeMisfit::ClaimLost { claim } | VolumeMisfit::NoVolume { claim, .. } => {
+        VolumeFilterFailure::NoClaim { claim } => format!("create the claim {claim}"),
+        VolumeFilterFailure::ClaimLost { claim } | VolumeFilterFailure::NoVolume { claim, .. } => {
             format!("restore the volume of the claim {claim}, or make the claim anew")
         }
-        VolumeMisfit::NoStorageClass { claim, class } => {
+        VolumeFilterFailure::NoStorageClass { claim, class } => {
             format!("create the StorageClass {class}, or name another in the claim {claim}")
         }
-        VolumeMisfit::UnboundWithoutClass { claim } => {
+        VolumeFilterFailure::UnboundWithoutClass { claim } => {
             format!("name a StorageClass in the claim {claim}, or make one the default")
         }
-        VolumeMisfit::UnboundImmediate { claim, class } => format!(
+        VolumeFilterFailure::UnboundImmediate { claim, class } => format!(
             "see why the claim {claim} is not bound (the provisioner of the StorageClass {class}), or use a class with volumeBindingMode: WaitForFirstConsumer"
         ),
-        VolumeMisfit::NoneFree { claim, class, .. } => {
+        VolumeFilterFailure::NoneFree { claim, class, .. } => {
             format!("make a volume of the StorageClass {class} for the claim {claim}")
         }
         _ => return None,
@@ -181,7 +185,9 @@ fn of_volume(volume: &VolumeMisfit) -> Option<String> {
 
 fn of_refused(refused: &Refused, pool: &str) -> Option<String> {
     let change = match refused {
-        Refused::Misfit { misfit } => return of_misfit(misfit, pool),
+        Refused::FilterFailure { filter_failure } => {
+            return of_filter_failure(filter_failure, pool);
+        }
         Refused::PoolMax { max, .. } => format!("raise max of [pool.{pool}] above {max}"),
         Refused::NodesTotal { max, .. } => {
             format!("raise max_nodes_total of [scale_up] above {max}")

@@ -26,11 +26,11 @@ pub struct Cluster {
     /// Nodes by name.
     pub nodes: BTreeMap<Arc<str>, Node>,
     /// DaemonSets: their pods are added to every new node they match.
-    pub daemon_sets: BTreeMap<PodKey, DaemonSet>,
+    pub daemon_sets: BTreeMap<ObjectKey, DaemonSet>,
     /// PodDisruptionBudgets.
-    pub budgets: BTreeMap<PodKey, DisruptionBudget>,
+    pub budgets: BTreeMap<ObjectKey, DisruptionBudget>,
     /// PersistentVolumeClaims.
-    pub claims: BTreeMap<PodKey, Claim>,
+    pub claims: BTreeMap<ObjectKey, Claim>,
     /// PersistentVolumes by name.
     pub volumes: BTreeMap<Arc<str>, PersistentVolume>,
     /// StorageClasses by name.
@@ -38,7 +38,7 @@ pub struct Cluster {
     /// CSIDrivers by name: whether they publish what they have free (`spec.storageCapacity`).
     pub csi_drivers: BTreeMap<Arc<str>, bool>,
     /// CSIStorageCapacities.
-    pub capacities: BTreeMap<PodKey, StorageCapacity>,
+    pub capacities: BTreeMap<ObjectKey, StorageCapacity>,
     /// CSINodes by node name: driver to the number of volumes it can attach.
     pub csi_nodes: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Option<i32>>>,
     /// VolumeAttachments by name.
@@ -50,42 +50,42 @@ pub struct Cluster {
 /// Namespace and name of a namespaced object. Serialises as `namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema)]
 #[schemars(with = "String")]
-pub struct PodKey {
+pub struct ObjectKey {
     /// Namespace.
     pub namespace: Arc<str>,
     /// Name.
     pub name: Arc<str>,
 }
 
-impl PodKey {
+impl ObjectKey {
     /// A key from its two parts.
-    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> PodKey {
-        PodKey {
+    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> ObjectKey {
+        ObjectKey {
             namespace: namespace.into(),
             name: name.into(),
         }
     }
 }
 
-impl std::fmt::Display for PodKey {
+impl std::fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
 }
 
-impl Serialize for PodKey {
+impl Serialize for ObjectKey {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for PodKey {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<PodKey, D::Error> {
+impl<'de> Deserialize<'de> for ObjectKey {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<ObjectKey, D::Error> {
         let text = String::deserialize(deserializer)?;
         let (namespace, name) = text
             .split_once('/')
             .ok_or_else(|| serde::de::Error::custom(format!("{text:?} is not namespace/name")))?;
-        Ok(PodKey::new(namespace, name))
+        Ok(ObjectKey::new(namespace, name))
     }
 }
 
@@ -358,7 +358,7 @@ pub struct Free {
     /// `spec.volumeAttributesClassName`; empty where there is none.
     pub attributes: Arc<str>,
     /// `spec.claimRef`: the only claim that it is for.
-    pub claim: Option<PodKey>,
+    pub claim: Option<ObjectKey>,
     /// `spec.claimRef.uid`; empty where a person has named the claim.
     pub claim_uid: Arc<str>,
     /// `status.phase` is `Available`.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::cluster::PodKey;
+use super::cluster::ObjectKey;
 use super::foreign::ForeignText;
 use super::resources::Resources;
 use super::scheduling::PodShape;
@@ -234,7 +234,7 @@ pub struct Provisioning {
 #[serde(deny_unknown_fields)]
 pub struct Evicted {
     /// The pod.
-    pub pod: PodKey,
+    pub pod: ObjectKey,
     /// What its successor will ask.
     pub shape: Arc<PodShape>,
     /// When it was first seen on a node that is leaving.

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::cluster::{Pod, PodKey};
+use super::cluster::{ObjectKey, Pod};
 use super::rows::Rows;
 
 /// Entries of a chunk at most: a change copies so many pointers, a copy of the map a pointer for so many
@@ -22,7 +22,7 @@ const FULL: usize = 128;
 /// A chunk that has shrunk so far is joined with a neighbour, if that leaves room for growth.
 const SMALL: usize = FULL / 4;
 
-type PodEntry = (PodKey, Pod);
+type PodEntry = (ObjectKey, Pod);
 
 /// Entries in order, never none.
 #[derive(Default)]
@@ -74,7 +74,7 @@ fn changed(chunk: &mut Arc<Chunk>) -> &mut Vec<Arc<PodEntry>> {
     &mut chunk.entries
 }
 
-fn both(entry: &PodEntry) -> (&PodKey, &Pod) {
+fn both(entry: &PodEntry) -> (&ObjectKey, &Pod) {
     (&entry.0, &entry.1)
 }
 
@@ -95,23 +95,23 @@ impl Pods {
     }
 
     /// A pod.
-    pub fn get(&self, key: &PodKey) -> Option<&Pod> {
+    pub fn get(&self, key: &ObjectKey) -> Option<&Pod> {
         self.get_key_value(key).map(|(_, pod)| pod)
     }
 
     /// A pod with its key.
-    pub fn get_key_value(&self, key: &PodKey) -> Option<(&PodKey, &Pod)> {
+    pub fn get_key_value(&self, key: &ObjectKey) -> Option<(&ObjectKey, &Pod)> {
         let (chunk, found) = self.find(key);
         Some(both(&self.chunks[chunk?].entries[found.ok()?]))
     }
 
     /// Whether a pod is there.
-    pub fn contains_key(&self, key: &PodKey) -> bool {
+    pub fn contains_key(&self, key: &ObjectKey) -> bool {
         self.get(key).is_some()
     }
 
     /// A pod to be changed; copies of the map keep it as it was.
-    pub fn get_mut(&mut self, key: &PodKey) -> Option<&mut Pod> {
+    pub fn get_mut(&mut self, key: &ObjectKey) -> Option<&mut Pod> {
         let (chunk, found) = self.find(key);
         let (chunk, position) = (chunk?, found.ok()?);
         let entry = &mut changed(&mut self.chunks[chunk])[position];
@@ -119,7 +119,7 @@ impl Pods {
     }
 
     /// Puts a pod in, in the place of one with the same key.
-    pub fn insert(&mut self, key: PodKey, pod: Pod) -> Option<Pod> {
+    pub fn insert(&mut self, key: ObjectKey, pod: Pod) -> Option<Pod> {
         let (at, found) = self.find(&key);
         let entry = Arc::new((key, pod));
         let Some(at) = at else {
@@ -153,7 +153,7 @@ impl Pods {
     }
 
     /// Takes a pod out.
-    pub fn remove(&mut self, key: &PodKey) -> Option<Pod> {
+    pub fn remove(&mut self, key: &ObjectKey) -> Option<Pod> {
         let (at, found) = self.find(key);
         let (at, position) = (at?, found.ok()?);
         let chunk = changed(&mut self.chunks[at]);
@@ -169,7 +169,7 @@ impl Pods {
     }
 
     /// Keeps the pods that `keep` says.
-    pub fn retain(&mut self, mut keep: impl FnMut(&PodKey, &Pod) -> bool) {
+    pub fn retain(&mut self, mut keep: impl FnMut(&ObjectKey, &Pod) -> bool) {
         for chunk in &mut self.chunks {
             let kept = chunk.entries.iter().map(|entry| keep(&entry.0, &entry.1));
             let kept: Vec<bool> = kept.collect();
@@ -198,7 +198,7 @@ impl Pods {
     }
 
     /// All of them in parts, in the order of their keys: what walks read of each, and the pods themselves.
-    pub fn rows(&self) -> impl Iterator<Item = (&Rows, impl Iterator<Item = (&PodKey, &Pod)>)> {
+    pub fn rows(&self) -> impl Iterator<Item = (&Rows, impl Iterator<Item = (&ObjectKey, &Pod)>)> {
         self.chunks.iter().map(|chunk| {
             let pods = || chunk.entries.iter().map(|entry| both(entry));
             (chunk.rows.get_or_init(|| Rows::of(pods())), pods())
@@ -206,7 +206,7 @@ impl Pods {
     }
 
     /// All of them, to be changed.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&PodKey, &mut Pod)> {
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&ObjectKey, &mut Pod)> {
         let chunks = self.chunks.iter_mut();
         let entries = chunks.flat_map(|chunk| changed(chunk).iter_mut());
         entries.map(|entry| {
@@ -216,7 +216,7 @@ impl Pods {
     }
 
     /// All keys.
-    pub fn keys(&self) -> impl Iterator<Item = &PodKey> + Clone {
+    pub fn keys(&self) -> impl Iterator<Item = &ObjectKey> + Clone {
         self.iter().map(|(key, _)| key)
     }
 
@@ -231,7 +231,7 @@ impl Pods {
     }
 
     /// The chunk that a key belongs to, if there is any, and where in it the key is or should be.
-    fn find(&self, key: &PodKey) -> (Option<usize>, Result<usize, usize>) {
+    fn find(&self, key: &ObjectKey) -> (Option<usize>, Result<usize, usize>) {
         let first = |chunk: &Chunk| {
             let first = chunk.entries.first();
             first.map_or(Ordering::Less, |entry| entry.0.cmp(key))
@@ -263,9 +263,9 @@ impl Pods {
 }
 
 impl<'a> Iterator for Iter<'a> {
-    type Item = (&'a PodKey, &'a Pod);
+    type Item = (&'a ObjectKey, &'a Pod);
 
-    fn next(&mut self) -> Option<(&'a PodKey, &'a Pod)> {
+    fn next(&mut self) -> Option<(&'a ObjectKey, &'a Pod)> {
         loop {
             if let Some(entry) = self.entries.next() {
                 self.left -= 1;
@@ -283,7 +283,7 @@ impl<'a> Iterator for Iter<'a> {
 impl ExactSizeIterator for Iter<'_> {}
 
 impl<'a> IntoIterator for &'a Pods {
-    type Item = (&'a PodKey, &'a Pod);
+    type Item = (&'a ObjectKey, &'a Pod);
     type IntoIter = Iter<'a>;
 
     fn into_iter(self) -> Iter<'a> {
@@ -292,31 +292,31 @@ impl<'a> IntoIterator for &'a Pods {
 }
 
 impl<'a> IntoIterator for &'a mut Pods {
-    type Item = (&'a PodKey, &'a mut Pod);
-    type IntoIter = Box<dyn Iterator<Item = (&'a PodKey, &'a mut Pod)> + 'a>;
+    type Item = (&'a ObjectKey, &'a mut Pod);
+    type IntoIter = Box<dyn Iterator<Item = (&'a ObjectKey, &'a mut Pod)> + 'a>;
 
     fn into_iter(self) -> Self::IntoIter {
         Box::new(self.iter_mut())
     }
 }
 
-impl FromIterator<(PodKey, Pod)> for Pods {
-    fn from_iter<I: IntoIterator<Item = (PodKey, Pod)>>(pods: I) -> Pods {
+impl FromIterator<(ObjectKey, Pod)> for Pods {
+    fn from_iter<I: IntoIterator<Item = (ObjectKey, Pod)>>(pods: I) -> Pods {
         let mut all = Pods::new();
         all.extend(pods);
         all
     }
 }
 
-impl Extend<(PodKey, Pod)> for Pods {
-    fn extend<I: IntoIterator<Item = (PodKey, Pod)>>(&mut self, pods: I) {
+impl Extend<(ObjectKey, Pod)> for Pods {
+    fn extend<I: IntoIterator<Item = (ObjectKey, Pod)>>(&mut self, pods: I) {
         for (key, pod) in pods {
             self.insert(key, pod);
         }
     }
 }
 
-impl Index<&PodKey> for Pods {
+impl Index<&ObjectKey> for Pods {
     type Output = Pod;
 
     /// A pod that must be there.
@@ -324,7 +324,7 @@ impl Index<&PodKey> for Pods {
     /// # Panics
     ///
     /// When it is not.
-    fn index(&self, key: &PodKey) -> &Pod {
+    fn index(&self, key: &ObjectKey) -> &Pod {
         match self.get(key) {
             Some(pod) => pod,
             None => panic!("there is no pod {key}"),
@@ -352,7 +352,7 @@ impl Serialize for Pods {
 
 impl<'de> Deserialize<'de> for Pods {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Pods, D::Error> {
-        let pods = BTreeMap::<PodKey, Pod>::deserialize(deserializer)?;
+        let pods = BTreeMap::<ObjectKey, Pod>::deserialize(deserializer)?;
         Ok(pods.into_iter().collect())
     }
 }
@@ -365,8 +365,8 @@ mod tests {
     use crate::cluster::Phase;
     use crate::time::Time;
 
-    fn key(n: u16) -> PodKey {
-        PodKey::new(format!("ns-{}", n % 3), format!("pod-{:0>5}", n / 3))
+    fn key(n: u16) -> ObjectKey {
+        ObjectKey::new(format!("ns-{}", n % 3), format!("pod-{:0>5}", n / 3))
     }
 
     fn pod(n: i64) -> Pod {
@@ -388,7 +388,7 @@ mod tests {
         }
     }
 
-    fn same(pods: &Pods, map: &BTreeMap<PodKey, Pod>) {
+    fn same(pods: &Pods, map: &BTreeMap<ObjectKey, Pod>) {
         assert_eq!(pods.len(), map.len());
         assert_eq!(pods.iter().len(), map.len());
         assert!(pods.iter().eq(map.iter()));
@@ -419,7 +419,7 @@ mod tests {
             steps in proptest::collection::vec((0..6u8, 0..1500u16), 0..60),
         ) {
             let mut pods: Pods = (0..400).map(|n| (key(n * 2), pod(0))).collect();
-            let mut map: BTreeMap<PodKey, Pod> =
+            let mut map: BTreeMap<ObjectKey, Pod> =
                 pods.iter().map(|(key, pod)| (key.clone(), pod.clone())).collect();
             let mut copies = Vec::new();
             for (at, (step, n)) in (1..).zip(steps) {
@@ -429,7 +429,7 @@ mod tests {
                     0 | 1 => prop_assert_eq!(pods.insert(key.clone(), pod(at)), map.insert(key, pod(at))),
                     2 => prop_assert_eq!(pods.remove(&key), map.remove(&key)),
                     3 => {
-                        let keep = |key: &PodKey| key.name.ends_with('1') || *key < self::key(n);
+                        let keep = |key: &ObjectKey| key.name.ends_with('1') || *key < self::key(n);
                         pods.retain(|key, _| keep(key));
                         map.retain(|key, _| keep(key));
                     }
@@ -458,7 +458,7 @@ mod tests {
     #[test]
     fn it_reads_and_writes_as_a_map() {
         let pods: Pods = (0..300).map(|n| (key(n), pod(i64::from(n)))).collect();
-        let map: BTreeMap<&PodKey, &Pod> = pods.iter().collect();
+        let map: BTreeMap<&ObjectKey, &Pod> = pods.iter().collect();
         let text = serde_json::to_string(&pods).expect("text");
         assert_eq!(text, serde_json::to_string(&map).expect("text"));
         let read: Pods = serde_json::from_str(&text).expect("a map");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::cluster::PodKey;
+use super::cluster::ObjectKey;
 use super::foreign::ForeignText;
 use super::host_choice::HostChoice;
 use super::network::Family;
@@ -32,7 +32,7 @@ pub struct Report {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub unread: BTreeSet<Arc<str>>,
     /// Every pod that is not bound.
-    pub pods: BTreeMap<PodKey, PodVerdict>,
+    pub pods: BTreeMap<ObjectKey, PodVerdict>,
     /// Every node, ours or not.
     pub nodes: BTreeMap<Arc<str>, NodeVerdict>,
     /// Every pool.
@@ -231,7 +231,7 @@ pub enum PodVerdict {
         node: Arc<str>,
         /// Expendable pods of that node that kube-scheduler will preempt for it, with their priorities.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-        preempts: BTreeMap<PodKey, i32>,
+        preempts: BTreeMap<ObjectKey, i32>,
     },
     /// It fits on a machine that is on its way.
     FitsMachine {
@@ -340,7 +340,7 @@ pub enum NodeVerdict {
         why: Kept,
         /// The pod that blocks, if one does.
         #[serde(default)]
-        pod: Option<PodKey>,
+        pod: Option<ObjectKey>,
         /// When to look again, if that is known.
         #[serde(default)]
         until: Option<Time>,
@@ -353,7 +353,7 @@ pub enum NodeVerdict {
         why: Removed,
         /// Where its pods would go.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-        moves: BTreeMap<PodKey, Arc<str>>,
+        moves: BTreeMap<ObjectKey, Arc<str>>,
     },
     /// It works until the machine that shall replace it does.
     Replaced {
@@ -365,7 +365,7 @@ pub enum NodeVerdict {
         why: Replacing,
         /// Where its pods would go; those not named go to the machine.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-        moves: BTreeMap<PodKey, Arc<str>>,
+        moves: BTreeMap<ObjectKey, Arc<str>>,
         /// Why the other pools and types lost, by `pool/type`; in JSON `others` and `others_details`.
         #[serde(flatten, with = "told::others")]
         #[schemars(with = "told::OthersForm")]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::cluster::{Pod, PodKey};
+use super::cluster::{ObjectKey, Pod};
 use super::scheduling::PodShape;
 
 /// Some pods in the order of their keys.
@@ -40,7 +40,7 @@ pub struct PodSummary {
 
 impl Rows {
     /// The rows of some pods in the order of their keys.
-    pub(super) fn of<'p>(pods: impl Iterator<Item = (&'p PodKey, &'p Pod)>) -> Rows {
+    pub(super) fn of<'p>(pods: impl Iterator<Item = (&'p ObjectKey, &'p Pod)>) -> Rows {
         let mut rows = Rows {
             kinds: Vec::new(),
             rows: Vec::with_capacity(pods.size_hint().0),
@@ -59,7 +59,7 @@ impl Rows {
     }
 
     /// Pods of one workload mostly follow each other, and share their texts and their shape.
-    fn kind(&mut self, key: &PodKey, pod: &Pod) -> usize {
+    fn kind(&mut self, key: &ObjectKey, pod: &Pod) -> usize {
         let same = |last: &WorkloadShape| {
             Arc::ptr_eq(&last.namespace, &key.namespace) && Arc::ptr_eq(&last.shape, &pod.shape)
         };

@@ -10,12 +10,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::change::Change;
-use super::cluster::{Phase, PodKey};
+use super::cluster::{ObjectKey, Phase};
 use super::cpus::CpuSet;
 use super::foreign::ForeignText;
 use super::host_choice::HostDecision;
 use super::network::NicAddresses;
-use super::reasons::{FateReason, Misfit, Refusals, Unremovable, told};
+use super::reasons::{FateReason, FilterFailure, Refusals, Unremovable, told};
 use super::region::{Failure, Step};
 use super::report::{Hold, NodeVerdict, PodVerdict};
 use super::resources::Resources;
@@ -26,7 +26,7 @@ use super::time::Time;
 #[serde(deny_unknown_fields)]
 pub struct PodStory {
     /// The pod.
-    pub pod: PodKey,
+    pub pod: ObjectKey,
     /// The node it is bound to.
     #[serde(default)]
     pub bound: Option<Arc<str>>,
@@ -113,15 +113,15 @@ pub struct OfferAnswer {
     pub price: i64,
     /// What a pod finds there after DaemonSets.
     pub free: Resources,
-    /// The first predicate that fails, with numbers; `None` when the pod would run there. In JSON `misfit` and
-    /// `misfit_details`.
-    #[serde(flatten, with = "told::misfit")]
-    #[schemars(with = "told::MisfitForm")]
-    pub misfit: Option<Misfit>,
-    /// What fails beside the first. In JSON `further_misfits` and `further_misfits_details`, where there is any.
-    #[serde(flatten, with = "told::further_misfits")]
-    #[schemars(with = "told::FurtherMisfitsForm")]
-    pub further: Vec<Misfit>,
+    /// The first predicate that fails, with numbers; `None` when the pod would run there. In JSON `filter_failure` and
+    /// `filter_failure_details`.
+    #[serde(flatten, with = "told::filter_failure")]
+    #[schemars(with = "told::FilterFailureForm")]
+    pub filter_failure: Option<FilterFailure>,
+    /// What fails beside the first. In JSON `further_filter_failures` and `further_filter_failures_details`, where there is any.
+    #[serde(flatten, with = "told::further_filter_failures")]
+    #[schemars(with = "told::FurtherFilterFailuresForm")]
+    pub further: Vec<FilterFailure>,
     /// What keeps such a machine from being made now (limits, back-off, host), fitting or not. In JSON `held` and
     /// `held_details`.
     #[serde(flatten, with = "told::held")]
@@ -138,18 +138,18 @@ pub struct NodeAnswer {
     pub coming: bool,
     /// What is free.
     pub free: Resources,
-    /// The first predicate that fails, with numbers; `None` when the pod would run there. In JSON `misfit` and
-    /// `misfit_details`.
-    #[serde(flatten, with = "told::misfit")]
-    #[schemars(with = "told::MisfitForm")]
-    pub misfit: Option<Misfit>,
-    /// What fails beside the first. In JSON `further_misfits` and `further_misfits_details`, where there is any.
-    #[serde(flatten, with = "told::further_misfits")]
-    #[schemars(with = "told::FurtherMisfitsForm")]
-    pub further: Vec<Misfit>,
+    /// The first predicate that fails, with numbers; `None` when the pod would run there. In JSON `filter_failure` and
+    /// `filter_failure_details`.
+    #[serde(flatten, with = "told::filter_failure")]
+    #[schemars(with = "told::FilterFailureForm")]
+    pub filter_failure: Option<FilterFailure>,
+    /// What fails beside the first. In JSON `further_filter_failures` and `further_filter_failures_details`, where there is any.
+    #[serde(flatten, with = "told::further_filter_failures")]
+    #[schemars(with = "told::FurtherFilterFailuresForm")]
+    pub further: Vec<FilterFailure>,
     /// Expendable pods that kube-scheduler would preempt for it, with their priorities.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub preempts: BTreeMap<PodKey, i32>,
+    pub preempts: BTreeMap<ObjectKey, i32>,
 }
 
 /// One node: whether it could go, and what stands in the way.
@@ -175,7 +175,7 @@ pub struct NodeStory {
     /// Every pod on it, and what would become of it.
     pub pods: Vec<PodFate>,
     /// Pending pods that are expected on it.
-    pub expected: Vec<PodKey>,
+    pub expected: Vec<ObjectKey>,
     /// What holds the brain back from removing nodes.
     pub holds: Vec<Hold>,
 }
@@ -223,7 +223,7 @@ pub struct MachineFacts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PodFate {
     /// The pod.
-    pub pod: PodKey,
+    pub pod: ObjectKey,
     /// What becomes of it.
     pub fate: PodOutcome,
     /// Why; in JSON `why` and `details`.

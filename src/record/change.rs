@@ -339,7 +339,7 @@ pub(super) fn apply(state: &mut Value, changes: Vec<ValueChange>) {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::model::cluster::PodKey;
+    use crate::model::cluster::ObjectKey;
     use crate::model::report::PodVerdict;
     use crate::model::time::Time;
 
@@ -347,7 +347,7 @@ pub(super) mod tests {
     fn decision(pods: std::ops::Range<usize>, wake: i64) -> Decision {
         let mut report = Report::default();
         for number in pods {
-            let key = PodKey::new("default", format!("web-{number}"));
+            let key = ObjectKey::new("default", format!("web-{number}"));
             let node = format!("general-{number:05}");
             report
                 .pods

@@ -12,7 +12,7 @@ use super::frame::{SegmentEnd, SegmentReader};
 use super::line::{self, Deed, DeedKind, Point, ReadLine, machine};
 use super::read::{ReadError, RebuiltState, RecordReader, segments_at};
 use super::store::SegmentFile;
-use crate::model::cluster::PodKey;
+use crate::model::cluster::ObjectKey;
 use crate::model::host_choice::HostChoice;
 use crate::model::time::{Span, Time};
 
@@ -27,7 +27,7 @@ pub struct Filter {
     /// Not after this.
     pub until: Option<Time>,
     /// What concerns this pod.
-    pub pod: Option<PodKey>,
+    pub pod: Option<ObjectKey>,
     /// What concerns this node.
     pub node: Option<String>,
     /// What concerns this machine.

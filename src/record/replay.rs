@@ -109,7 +109,7 @@ fn decide(recorded: &Recorded, policy: Option<&Policy>) -> Result<(Value, Value)
 /// Keys under which a reason stands with its code, beside its sentence ([`crate::model::reasons`]).
 const CODES: [&str; 4] = [
     "details",
-    "misfit_details",
+    "filter_failure_details",
     "held_details",
     "others_details",
 ];

@@ -200,8 +200,8 @@ impl Workload {
 
     /// Hours of bursts and tides by a seed: a deployment that breathes, jobs that burst, a budget.
     /// Everything is gone `rest` before the end.
-    pub fn weather(seed: u64, length: Span, rest: Span) -> Workload {
-        let mut dice = StdRng::seed_from_u64(seed);
+    pub fn random(seed: u64, length: Span, rest: Span) -> Workload {
+        let mut rng = StdRng::seed_from_u64(seed);
         let last = Span((length.0 - rest.0).max(0));
         let mut steps = Vec::new();
         let mut add = |at: Span, act: Act| steps.push(WorkloadStep { at, act });
@@ -224,22 +224,22 @@ impl Workload {
         let mut at = Span::ZERO;
         let mut burst = 0;
         loop {
-            at = Span(at.0 + dice.random_range(60_000..1_500_000));
+            at = Span(at.0 + rng.random_range(60_000..1_500_000));
             if at >= last {
                 break;
             }
-            if dice.random_range(0..3) == 0 {
+            if rng.random_range(0..3) == 0 {
                 burst += 1;
-                let wide: u32 = dice.random_range(2..12);
+                let wide: u32 = rng.random_range(2..12);
                 add(
                     at,
                     Act::Job {
                         name: format!("burst-{burst}"),
-                        completions: wide * dice.random_range(1..3),
+                        completions: wide * rng.random_range(1..3),
                         parallelism: wide,
-                        runs: Span::seconds(dice.random_range(30..600)),
+                        runs: Span::seconds(rng.random_range(30..600)),
                         pods: WorkloadPods::of(
-                            ["500m", "1", "1500m"][dice.random_range(0..3)],
+                            ["500m", "1", "1500m"][rng.random_range(0..3)],
                             "1Gi",
                         ),
                     },
@@ -249,7 +249,7 @@ impl Workload {
                     at,
                     Act::Scale {
                         name: tide(),
-                        replicas: dice.random_range(0..24),
+                        replicas: rng.random_range(0..24),
                     },
                 );
             }
@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn stories_are_data() {
-        let story = Workload::weather(5, Span::minutes(360), Span::minutes(60));
+        let story = Workload::random(5, Span::minutes(360), Span::minutes(60));
         assert!(story.length() == Span::minutes(300));
         let text = serde_json::to_string(&story).expect("it serialises");
         let read: Workload = serde_json::from_str(&text).expect("and reads");

@@ -273,11 +273,11 @@ impl World {
             };
             pve.insert(name.clone(), way);
         }
-        let dice = StdRng::seed_from_u64(self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(start));
+        let rng = StdRng::seed_from_u64(self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(start));
         Ok(DaemonParts {
             settings: self.settings.clone(),
             clock: self.host_clock,
-            random: Arc::new(Mutex::new(dice)),
+            random: Arc::new(Mutex::new(rng)),
             kube,
             pve,
             wire: self.wire_way(),

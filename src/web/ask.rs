@@ -19,7 +19,7 @@ use crate::controller::control::ControlAnswer;
 use crate::controller::turn::Turn;
 use crate::controller::what_if::{MAX_TEXT, Supposition, suppose};
 use crate::controller::wording;
-use crate::model::cluster::{Phase, PodKey};
+use crate::model::cluster::{ObjectKey, Phase};
 use crate::model::report::{NodeVerdict, PodVerdict};
 use crate::model::time::Time;
 
@@ -41,7 +41,7 @@ pub(super) async fn pod(
     Shared(state): Shared<WebState>,
     Path((namespace, name)): Path<(String, String)>,
 ) -> Response {
-    explain(state, TurnQuestion::Pod(PodKey::new(namespace, name))).await
+    explain(state, TurnQuestion::Pod(ObjectKey::new(namespace, name))).await
 }
 
 /// Tells all about one node, or a machine that is to become one.
@@ -122,7 +122,7 @@ pub(super) async fn what_if(
 /// A pod of a node.
 #[derive(Debug, Serialize)]
 struct PodRow<'a> {
-    pod: &'a PodKey,
+    pod: &'a ObjectKey,
     phase: Phase,
     ready: bool,
     leaving: bool,
@@ -162,7 +162,7 @@ pub(super) struct SearchQuery {
 /// Names that have a text in them.
 #[derive(Debug, Default, Serialize)]
 struct SearchHits<'a> {
-    pods: Vec<&'a PodKey>,
+    pods: Vec<&'a ObjectKey>,
     nodes: Vec<&'a Arc<str>>,
     machines: Vec<&'a Arc<str>>,
     /// There are more than these.
@@ -188,7 +188,7 @@ fn found<'a>(turn: &'a Turn, part: &str) -> SearchHits<'a> {
     let snapshot = &turn.snapshot;
     let mut found = SearchHits::default();
     let (namespace, name) = part.split_once('/').unwrap_or(("", part));
-    let is_asked = |key: &PodKey| key.name.contains(name) && key.namespace.ends_with(namespace);
+    let is_asked = |key: &ObjectKey| key.name.contains(name) && key.namespace.ends_with(namespace);
     let mut pods = snapshot.cluster.pods.keys().filter(|key| is_asked(key));
     found.pods = pods.by_ref().take(MAX_FOUND).collect();
     let mut nodes = snapshot

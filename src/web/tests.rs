@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::model::action::{Action, Kind, Precondition, Reason, Target};
-use crate::model::cluster::{Cluster, Node, Pod, PodKey};
+use crate::model::cluster::{Cluster, Node, ObjectKey, Pod};
 use crate::model::condition::{Condition, ConditionKind};
 use crate::model::decision::Decision;
 use crate::model::mark::Mark;
@@ -85,8 +85,8 @@ fn node(cpu: i64, memory: i64) -> Node {
     .unwrap_or_else(|error| panic!("a node: {error}"))
 }
 
-fn waiting() -> PodKey {
-    PodKey::new("default", "b")
+fn waiting() -> ObjectKey {
+    ObjectKey::new("default", "b")
 }
 
 /// Two machines, one of them a working node with one pod, one pod that waits.
@@ -140,7 +140,7 @@ fn snapshot() -> Snapshot {
                 (Arc::from("small-a"), node(2000, 3 << 30)),
             ]),
             pods: Pods::from_iter([
-                (PodKey::new("default", "a"), pod(Some("small-a"))),
+                (ObjectKey::new("default", "a"), pod(Some("small-a"))),
                 (waiting(), pod(None)),
             ]),
             ..Cluster::default()

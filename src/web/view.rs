@@ -11,7 +11,7 @@ use crate::config::settings::Deadlines;
 use crate::controller::status::DaemonStatus;
 use crate::controller::turn::Turn;
 use crate::controller::wording;
-use crate::model::cluster::{Node, Pod, PodKey, ReadyStatus};
+use crate::model::cluster::{Node, ObjectKey, Pod, ReadyStatus};
 use crate::model::host_choice::HostDecision;
 use crate::model::region::{GuestKind, Host, Region, Step, Vm};
 use crate::model::report::{NodeVerdict, PodVerdict};
@@ -123,7 +123,7 @@ struct PendingView<'a> {
 
 #[derive(Debug, Serialize)]
 struct PendingPod<'a> {
-    pod: &'a PodKey,
+    pod: &'a ObjectKey,
     verdict: &'static str,
     /// Which sentence.
     says: usize,
@@ -333,8 +333,8 @@ fn node_now<'a>(
 fn pending(turn: &Turn, now: Time) -> PendingView<'_> {
     let pods = &turn.snapshot.cluster.pods;
     let verdicts = &turn.decision.report.pods;
-    let since = |key: &PodKey| pods.get(key).map(waiting_since);
-    let mut order: Vec<(u8, Option<Time>, &PodKey, &PodVerdict)> = verdicts
+    let since = |key: &ObjectKey| pods.get(key).map(waiting_since);
+    let mut order: Vec<(u8, Option<Time>, &ObjectKey, &PodVerdict)> = verdicts
         .iter()
         .map(|(key, verdict)| (rank(verdict), since(key), key, verdict))
         .collect();

@@ -100,7 +100,7 @@ pub(crate) async fn damaged_day(seed: u64, share: u16) -> Vec<String> {
         ..FaultPlan::default()
     });
     let missing = RefCell::default();
-    let workload = Workload::weather(seed, WORKLOAD, Span::minutes(1));
+    let workload = Workload::random(seed, WORKLOAD, Span::minutes(1));
     let story = async {
         tokio::time::sleep(DAMAGE).await;
         assert!(scene.world.pve_faults.dealt() > 10, "answers were damaged");

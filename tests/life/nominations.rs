@@ -42,10 +42,10 @@ max_in_flight = 20
 
 /// Pods of many sizes, all at once.
 fn mixed(seed: u64, count: usize) -> Workload {
-    let mut dice = StdRng::seed_from_u64(seed);
+    let mut rng = StdRng::seed_from_u64(seed);
     let pod = |number: usize| {
-        let cpu = dice.random_range(2..=30) * 50;
-        let memory = dice.random_range(1..=30) * 100;
+        let cpu = rng.random_range(2..=30) * 50;
+        let memory = rng.random_range(1..=30) * 100;
         let object = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("pod-{number}")},
             "spec": {"containers": [{
@@ -157,15 +157,15 @@ fn pods_go_to_the_nodes_that_were_made_for_them() {
 
 /// Targets and up to three pods behind each that must run on its node, all at once.
 fn followed(seed: u64, count: usize) -> Workload {
-    let mut dice = StdRng::seed_from_u64(seed);
+    let mut rng = StdRng::seed_from_u64(seed);
     let mut target = 0;
     let pod = |number: usize| {
-        let follows = number > 0 && number - target <= 3 && dice.random_range(0..3) < 2;
+        let follows = number > 0 && number - target <= 3 && rng.random_range(0..3) < 2;
         if !follows {
             target = number;
         }
-        let cpu = dice.random_range(2..=30) * 25;
-        let memory = dice.random_range(1..=30) * 50;
+        let cpu = rng.random_range(2..=30) * 25;
+        let memory = rng.random_range(1..=30) * 50;
         let mut object = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": format!("pod-{number}"), "labels": {"app": format!("app-{number}")}},

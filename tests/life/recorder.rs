@@ -193,7 +193,9 @@ fn a_pod_and_a_node_are_told_of_alone() {
     let (machine, pod) = made.first().expect("a machine was made for a pod").clone();
     let (namespace, name) = pod.split_once('/').expect("a key");
     let of_pod = Filter {
-        pod: Some(pve_autoscaler::model::cluster::PodKey::new(namespace, name)),
+        pod: Some(pve_autoscaler::model::cluster::ObjectKey::new(
+            namespace, name,
+        )),
         ..Filter::default()
     };
     let told = history(&scene).deeds(&of_pod, 100).expect("read");

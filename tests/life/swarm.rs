@@ -115,8 +115,8 @@ fn bad_days_break_nothing_and_leave_nothing() {
 
 /// The configuration, in every other world with more to say of hosts: nothing that keeps a pod waiting once all is well.
 fn config(seed: u64) -> String {
-    let mut dice = StdRng::seed_from_u64(seed ^ 0x55);
-    if dice.random_bool(0.5) {
+    let mut rng = StdRng::seed_from_u64(seed ^ 0x55);
+    if rng.random_bool(0.5) {
         return CONFIG.to_owned();
     }
     let strategies = [
@@ -127,7 +127,7 @@ fn config(seed: u64) -> String {
         "round-robin",
         "pack",
     ];
-    let strategy = strategies[dice.random_range(0..strategies.len())];
+    let strategy = strategies[rng.random_range(0..strategies.len())];
     let mut lines = format!("host_strategy = \"{strategy}\"\n");
     for line in [
         "exclude_hosts = [\"pve3\"]\n",
@@ -137,7 +137,7 @@ fn config(seed: u64) -> String {
         "min_free_memory = \"4GiB\"\nmin_free_cores = 1\n",
         "ballooning = \"minimum\"\n",
     ] {
-        if dice.random_bool(0.3) {
+        if rng.random_bool(0.3) {
             lines.push_str(line);
         }
     }
@@ -151,7 +151,7 @@ fn range(text: &str) -> Range<u64> {
 
 /// One bad day, and what was found wrong with it.
 async fn bad_day(seed: u64) -> Vec<String> {
-    let mut dice = StdRng::seed_from_u64(seed);
+    let mut rng = StdRng::seed_from_u64(seed);
     let guests = GuestSpec {
         chances: [
             (GuestFault::JoinFails, 5),
@@ -168,11 +168,11 @@ async fn bad_day(seed: u64) -> Vec<String> {
     let scene = Scene::new(seed, &config(seed), guests);
     scene.world.pve_faults.set(FaultPlan::drawn(seed ^ 0x11));
     scene.world.kube_faults.set(FaultPlan::drawn(seed ^ 0x22));
-    let workload = Workload::weather(seed, WORKLOAD, Span::minutes(1));
+    let workload = Workload::random(seed, WORKLOAD, Span::minutes(1));
     let killer = StdRng::seed_from_u64(seed ^ 0x44);
     let _listening = record::listen(&scene);
     let story = async {
-        tokio::join!(storm(&scene, &mut dice), cut_short(&scene, killer));
+        tokio::join!(storm(&scene, &mut rng), cut_short(&scene, killer));
         scene.judge().expect_progress(PATIENCE);
         tokio::time::sleep(CALM).await;
     };
@@ -193,11 +193,11 @@ async fn bad_day(seed: u64) -> Vec<String> {
 
 /// Lives of the daemon, each ended by a crash while the storm lasts.
 async fn lives(scene: &Scene, seed: u64) {
-    let mut dice = StdRng::seed_from_u64(seed ^ 0x33);
+    let mut rng = StdRng::seed_from_u64(seed ^ 0x33);
     let began = tokio::time::Instant::now();
     for start in 0.. {
         let left = STORM.saturating_sub(began.elapsed());
-        let life = Duration::from_secs(dice.random_range(20..900));
+        let life = Duration::from_secs(rng.random_range(20..900));
         let life = if left.is_zero() { STORM + CALM } else { life };
         let daemon = scene.world.daemon(scene.state(), None, start);
         if let Ok(Err(error)) = tokio::time::timeout(life, daemon).await {
@@ -209,18 +209,18 @@ async fn lives(scene: &Scene, seed: u64) {
 }
 
 /// Everything that goes wrong beside the calls; in the end all of it is well again.
-async fn storm(scene: &Scene, dice: &mut StdRng) {
+async fn storm(scene: &Scene, rng: &mut StdRng) {
     let ends = tokio::time::Instant::now() + STORM;
     let mut undo: Vec<(tokio::time::Instant, AdminAct)> = Vec::new();
     while tokio::time::Instant::now() < ends {
-        tokio::time::sleep(Duration::from_secs(dice.random_range(5..150))).await;
+        tokio::time::sleep(Duration::from_secs(rng.random_range(5..150))).await;
         let now = tokio::time::Instant::now();
         let (due, rest) = undo.into_iter().partition(|(at, _)| *at <= now);
         undo = rest;
         for (_, act) in due {
             make_well(scene, &act);
         }
-        let Some((act, after)) = misfortune(scene, dice) else {
+        let Some((act, after)) = misfortune(scene, rng) else {
             continue;
         };
         // What is not there cannot suffer.
@@ -249,14 +249,14 @@ fn make_well(scene: &Scene, act: &AdminAct) {
 }
 
 /// Kills workers that destroy VMs, wherever they are: what PVE leaves then must go by itself.
-async fn cut_short(scene: &Scene, mut dice: StdRng) {
+async fn cut_short(scene: &Scene, mut rng: StdRng) {
     let ends = tokio::time::Instant::now() + STORM;
     while tokio::time::Instant::now() < ends {
-        tokio::time::sleep(Duration::from_millis(dice.random_range(50..2_000))).await;
+        tokio::time::sleep(Duration::from_millis(rng.random_range(50..2_000))).await;
         let tasks = scene.world.pve.running_tasks();
         let removal = tasks.iter().find(|upid| upid.contains(":qmdestroy:"));
         if let Some(upid) = removal
-            && dice.random_bool(0.5)
+            && rng.random_bool(0.5)
         {
             let _ = scene
                 .world
@@ -271,20 +271,20 @@ async fn cut_short(scene: &Scene, mut dice: StdRng) {
 }
 
 /// One act, and what makes it well again after so many seconds.
-fn misfortune(scene: &Scene, dice: &mut StdRng) -> Option<(AdminAct, Option<(u64, AdminAct)>)> {
+fn misfortune(scene: &Scene, rng: &mut StdRng) -> Option<(AdminAct, Option<(u64, AdminAct)>)> {
     let machines: Vec<VmFacts> = scene.world.pve.vms();
     let machines: Vec<&VmFacts> = machines
         .iter()
         .filter(|vm| VMIDS.contains(&vm.vmid))
         .collect();
-    let machine = machines.choose(dice).map(|vm| vm.vmid);
-    let host = ["pve2", "pve3"][dice.random_range(0..2)].to_owned();
-    let seconds = dice.random_range(10..400);
+    let machine = machines.choose(rng).map(|vm| vm.vmid);
+    let host = ["pve2", "pve3"][rng.random_range(0..2)].to_owned();
+    let seconds = rng.random_range(10..400);
     let lock = |lock: Option<&str>, vmid| AdminAct::Lock {
         vmid,
         lock: lock.map(str::to_owned),
     };
-    let act = match dice.random_range(0..14) {
+    let act = match rng.random_range(0..14) {
         0 => {
             let vmid = machine?;
             let after = (seconds, lock(None, vmid));
@@ -326,7 +326,7 @@ fn misfortune(scene: &Scene, dice: &mut StdRng) -> Option<(AdminAct, Option<(u64
         ),
         5 => {
             let tasks = scene.world.pve.running_tasks();
-            let upid = tasks.choose(dice)?.clone();
+            let upid = tasks.choose(rng)?.clone();
             (AdminAct::KillTask { upid }, None)
         }
         6 => (AdminAct::PowerOff { vmid: machine? }, None),
@@ -338,7 +338,7 @@ fn misfortune(scene: &Scene, dice: &mut StdRng) -> Option<(AdminAct, Option<(u64
             },
             None,
         ),
-        9 => (stranger(scene, dice.random_range(VMIDS))?, None),
+        9 => (stranger(scene, rng.random_range(VMIDS))?, None),
         10 => {
             let fill = |left| AdminAct::Fill {
                 storage: STORAGE.to_owned(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pve_autoscaler::brain::{decide, explain};
 use pve_autoscaler::clock::Clock;
 use pve_autoscaler::kubernetes::ClusterView;
-use pve_autoscaler::model::cluster::PodKey;
+use pve_autoscaler::model::cluster::ObjectKey;
 use pve_autoscaler::model::memory::Memory;
 use pve_autoscaler::model::policy::Policy;
 use pve_autoscaler::model::snapshot::{self, Lease, Snapshot};
@@ -70,7 +70,7 @@ pub(crate) type Answer = BTreeMap<String, Option<String>>;
 /// Asks the brain about one pod that waits, as if it were the only one.
 pub(crate) fn ours(view: &ClusterView, pod: &Value) -> Answer {
     let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
-    let key = PodKey::new(text("namespace"), text("name"));
+    let key = ObjectKey::new(text("namespace"), text("name"));
     let mut cluster = view.cluster.clone();
     cluster
         .pods
@@ -108,7 +108,8 @@ pub(crate) fn ours(view: &ClusterView, pod: &Value) -> Answer {
         .map(|node| {
             (
                 node.name.to_string(),
-                node.misfit.map(|misfit| misfit.to_string()),
+                node.filter_failure
+                    .map(|filter_failure| filter_failure.to_string()),
             )
         })
         .collect()
@@ -232,7 +233,7 @@ fn kind(why: &str) -> String {
 /// Whether the view shows exactly these pods and nodes.
 pub(crate) fn shows(
     view: &ClusterView,
-    pods: &BTreeSet<PodKey>,
+    pods: &BTreeSet<ObjectKey>,
     nodes: &BTreeSet<Arc<str>>,
 ) -> bool {
     view.cluster.pods.keys().eq(pods) && view.cluster.nodes.keys().eq(nodes)

@@ -5,10 +5,10 @@
 //! By itself it skips. kube-scheduler hands an extender, which this program is, all nodes that passed;
 //! when none did, it says so in the pod's condition.
 
-mod dice;
 mod extender;
 mod judge;
 mod pods;
+mod rng;
 mod second;
 mod server;
 mod volumes;
@@ -22,7 +22,7 @@ use pve_autoscaler::clock::Clock;
 use pve_autoscaler::kubernetes::{
     ClusterStore, ClusterView, Connector, KubeClient, Unobserved, watch,
 };
-use pve_autoscaler::model::cluster::PodKey;
+use pve_autoscaler::model::cluster::ObjectKey;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -169,7 +169,7 @@ impl Lab {
 
     /// The store's view once it shows this world and no other.
     async fn view(&self, world: &World) -> ClusterView {
-        let pods: BTreeSet<PodKey> = world
+        let pods: BTreeSet<ObjectKey> = world
             .bound
             .iter()
             .filter(|bound| !bound.ended)
@@ -208,7 +208,7 @@ impl Lab {
             }
         }
         let theirs = self.answers(&waiting).await;
-        let keys: BTreeSet<PodKey> = waiting.values().map(key).collect();
+        let keys: BTreeSet<ObjectKey> = waiting.values().map(key).collect();
         self.until("the store shows the pods", |lab| {
             lab.store
                 .with(|cluster| keys.iter().all(|key| cluster.pods.contains_key(key)))
@@ -284,9 +284,9 @@ fn refusal(pod: &Value) -> Option<String> {
     Some(found["message"].as_str().unwrap_or_default().to_owned())
 }
 
-fn key(object: &Value) -> PodKey {
+fn key(object: &Value) -> ObjectKey {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-    PodKey::new(text("namespace"), text("name"))
+    ObjectKey::new(text("namespace"), text("name"))
 }
 
 /// The same pod under another name.

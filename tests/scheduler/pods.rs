@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::dice::{self, Dice, Words};
+use super::rng::{self, SeededRng, Words};
 use super::volumes::{self, Storage};
 use super::world::{EFFECTS, HOSTNAME, NAMESPACES, NODE_WORDS, Setting, TAINTS, ZONE};
 
@@ -27,7 +27,7 @@ const TOPOLOGY: [&str; 6] = [
 ];
 
 /// Gives a pod one constraint.
-type Constraint = fn(&mut Dice, &Setting<'_>, &mut Pod<'_>);
+type Constraint = fn(&mut SeededRng, &Setting<'_>, &mut Pod<'_>);
 
 /// What pods that wait may ask for, and in how many of a hundred pods.
 const CONSTRAINTS: [(u32, Constraint); 13] = [
@@ -58,24 +58,24 @@ struct Pod<'a> {
 
 /// A pod that waits for a node.
 pub(crate) fn pending(
-    dice: &mut Dice,
+    rng: &mut SeededRng,
     setting: &Setting<'_>,
     name: &str,
     storage: &mut Storage,
 ) -> Value {
-    let mut pod = begin(dice, setting, name, true, storage);
-    if setting.crowd && dice.chance(50) {
-        company(dice, setting, &mut pod);
+    let mut pod = begin(rng, setting, name, true, storage);
+    if setting.crowd && rng.chance(50) {
+        company(rng, setting, &mut pod);
         return end(&pod);
     }
     // A pod that asks for everything fits nowhere, and says nothing of most of it.
-    let scale = dice.one(&[0, 50, 100, 100, 150]);
+    let scale = rng.one(&[0, 50, 100, 100, 150]);
     for (percent, constrain) in CONSTRAINTS {
-        if dice.chance(percent * scale / 100) {
-            constrain(dice, setting, &mut pod);
+        if rng.chance(percent * scale / 100) {
+            constrain(rng, setting, &mut pod);
         }
     }
-    let class = dice.one(&["", "", "low", "high"]);
+    let class = rng.one(&["", "", "low", "high"]);
     if !class.is_empty() {
         pod.spec.insert("priorityClassName".into(), json!(class));
     }
@@ -83,12 +83,12 @@ pub(crate) fn pending(
 }
 
 /// Constraints about other pods alone, so that nothing else hides what becomes of them.
-fn company(dice: &mut Dice, setting: &Setting<'_>, pod: &mut Pod<'_>) {
+fn company(rng: &mut SeededRng, setting: &Setting<'_>, pod: &mut Pod<'_>) {
     pod.spec.insert(
         "containers".into(),
         json!([{"name": "c0", "image": "none"}]),
     );
-    let constrain: Constraint = dice.one(&[
+    let constrain: Constraint = rng.one(&[
         spread,
         spread,
         pod_affinity,
@@ -96,10 +96,10 @@ fn company(dice: &mut Dice, setting: &Setting<'_>, pod: &mut Pod<'_>) {
         claims,
         disks,
     ]);
-    constrain(dice, setting, pod);
+    constrain(rng, setting, pod);
     for (percent, constrain) in [(25, node_affinity as Constraint), (30, tolerations)] {
-        if dice.chance(percent) {
-            constrain(dice, setting, pod);
+        if rng.chance(percent) {
+            constrain(rng, setting, pod);
         }
     }
 }
@@ -107,12 +107,12 @@ fn company(dice: &mut Dice, setting: &Setting<'_>, pod: &mut Pod<'_>) {
 /// A pod that runs: what it asked for itself no longer matters, but its room, its ports, its claims
 /// and its anti-affinity do.
 pub(crate) fn running(
-    dice: &mut Dice,
+    rng: &mut SeededRng,
     setting: &Setting<'_>,
     name: &str,
     storage: &mut Storage,
 ) -> Value {
-    let mut pod = begin(dice, setting, name, false, storage);
+    let mut pod = begin(rng, setting, name, false, storage);
     let constraints: [(u32, Constraint); 6] = [
         (25, pod_anti_affinity),
         (10, pod_affinity),
@@ -122,15 +122,15 @@ pub(crate) fn running(
         (25, disks),
     ];
     for (percent, constrain) in constraints {
-        if dice.chance(percent) {
-            constrain(dice, setting, &mut pod);
+        if rng.chance(percent) {
+            constrain(rng, setting, &mut pod);
         }
     }
     end(&pod)
 }
 
 fn begin<'a>(
-    dice: &mut Dice,
+    rng: &mut SeededRng,
     setting: &Setting<'_>,
     name: &'a str,
     waits: bool,
@@ -141,14 +141,14 @@ fn begin<'a>(
     } else {
         &NAMESPACES[..]
     };
-    let namespace = dice.one(namespaces).0;
+    let namespace = rng.one(namespaces).0;
     let (words, likely) = if setting.crowd {
         (CROWD_WORDS, 95)
     } else {
         (POD_WORDS, 65)
     };
-    let containers: Vec<Value> = (0..dice.number(1, 2))
-        .map(|i| container(dice, &format!("c{i}"), if waits { 65 } else { 45 }))
+    let containers: Vec<Value> = (0..rng.number(1, 2))
+        .map(|i| container(rng, &format!("c{i}"), if waits { 65 } else { 45 }))
         .collect();
     let mut spec = Map::new();
     spec.insert("containers".into(), Value::Array(containers));
@@ -157,7 +157,7 @@ fn begin<'a>(
         name,
         namespace,
         spec,
-        labels: dice::labels(dice, words, likely),
+        labels: rng::labels(rng, words, likely),
         waits,
         storage,
     }
@@ -171,34 +171,34 @@ fn end(pod: &Pod<'_>) -> Value {
     })
 }
 
-fn container(dice: &mut Dice, name: &str, percent: u32) -> Value {
+fn container(rng: &mut SeededRng, name: &str, percent: u32) -> Value {
     let mut requests = Map::new();
     let mut limits = Map::new();
-    if dice.chance(percent) {
+    if rng.chance(percent) {
         requests.insert(
             "cpu".into(),
-            json!(dice.one(&["0", "1m", "100m", "250m", "500m", "1"])),
+            json!(rng.one(&["0", "1m", "100m", "250m", "500m", "1"])),
         );
     }
-    if dice.chance(percent) {
-        let amount = dice.one(&["0", "1", "64Mi", "256Mi", "500M", "700Mi"]);
+    if rng.chance(percent) {
+        let amount = rng.one(&["0", "1", "64Mi", "256Mi", "500M", "700Mi"]);
         requests.insert("memory".into(), json!(amount));
     }
-    if dice.chance(10) {
+    if rng.chance(10) {
         limits.insert("cpu".into(), json!("1500m"));
     }
-    if dice.chance(12) {
+    if rng.chance(12) {
         requests.insert(
             "ephemeral-storage".into(),
-            json!(dice.one(&["100Mi", "900Mi", "4Gi"])),
+            json!(rng.one(&["100Mi", "900Mi", "4Gi"])),
         );
     }
-    if dice.chance(8) {
-        let amount = json!(dice.one(&["0", "1", "2"]));
+    if rng.chance(8) {
+        let amount = json!(rng.one(&["0", "1", "2"]));
         requests.insert("example.com/gpu".into(), amount.clone());
         limits.insert("example.com/gpu".into(), amount);
     }
-    if dice.chance(4) && requests.contains_key("memory") {
+    if rng.chance(4) && requests.contains_key("memory") {
         requests.insert("hugepages-2Mi".into(), json!("32Mi"));
         limits.insert("hugepages-2Mi".into(), json!("32Mi"));
     }
@@ -210,11 +210,11 @@ fn container(dice: &mut Dice, name: &str, percent: u32) -> Value {
     json!({"name": name, "image": "none", "resources": {"requests": requests, "limits": limits}})
 }
 
-fn sidecars(dice: &mut Dice, _: &Setting<'_>, pod: &mut Pod<'_>) {
-    let containers: Vec<Value> = (0..dice.number(1, 3))
+fn sidecars(rng: &mut SeededRng, _: &Setting<'_>, pod: &mut Pod<'_>) {
+    let containers: Vec<Value> = (0..rng.number(1, 3))
         .map(|i| {
-            let mut made = container(dice, &format!("i{i}"), 70);
-            if dice.chance(50) {
+            let mut made = container(rng, &format!("i{i}"), 70);
+            if rng.chance(50) {
                 made["restartPolicy"] = json!("Always");
             }
             made
@@ -225,48 +225,48 @@ fn sidecars(dice: &mut Dice, _: &Setting<'_>, pod: &mut Pod<'_>) {
 }
 
 /// More than the containers ask together, so that the API server takes it.
-fn pod_level(dice: &mut Dice, _: &Setting<'_>, pod: &mut Pod<'_>) {
-    let cpu = dice.one(&["2", "3500m"]);
+fn pod_level(rng: &mut SeededRng, _: &Setting<'_>, pod: &mut Pod<'_>) {
+    let cpu = rng.one(&["2", "3500m"]);
     let mut requests = Map::new();
     requests.insert("cpu".into(), json!(cpu));
-    if dice.chance(50) {
+    if rng.chance(50) {
         requests.insert("memory".into(), json!("3Gi"));
     }
     pod.spec
         .insert("resources".into(), json!({"requests": requests}));
 }
 
-fn runtime_class(dice: &mut Dice, _: &Setting<'_>, pod: &mut Pod<'_>) {
-    let class = dice.one(&["heavy", "picky"]);
+fn runtime_class(rng: &mut SeededRng, _: &Setting<'_>, pod: &mut Pod<'_>) {
+    let class = rng.one(&["heavy", "picky"]);
     pod.spec.insert("runtimeClassName".into(), json!(class));
 }
 
-fn node_selector(dice: &mut Dice, setting: &Setting<'_>, pod: &mut Pod<'_>) {
-    let mut wanted = dice::labels(dice, NODE_WORDS, 12);
+fn node_selector(rng: &mut SeededRng, setting: &Setting<'_>, pod: &mut Pod<'_>) {
+    let mut wanted = rng::labels(rng, NODE_WORDS, 12);
     if wanted.is_empty() {
-        let (key, values) = dice.one(NODE_WORDS);
-        wanted.insert(key.to_owned(), json!(dice.one(values)));
+        let (key, values) = rng.one(NODE_WORDS);
+        wanted.insert(key.to_owned(), json!(rng.one(values)));
     }
-    if dice.chance(10) {
-        wanted.insert(HOSTNAME.into(), json!(dice.one(setting.nodes)));
+    if rng.chance(10) {
+        wanted.insert(HOSTNAME.into(), json!(rng.one(setting.nodes)));
     }
     pod.spec
         .insert("nodeSelector".into(), Value::Object(wanted));
 }
 
-fn node_affinity(dice: &mut Dice, setting: &Setting<'_>, pod: &mut Pod<'_>) {
-    let terms: Vec<Value> = (0..dice.number(1, 3))
+fn node_affinity(rng: &mut SeededRng, setting: &Setting<'_>, pod: &mut Pod<'_>) {
+    let terms: Vec<Value> = (0..rng.number(1, 3))
         .map(|_| {
             let mut term = Map::new();
-            if dice.chance(85) {
-                let all: Vec<Value> = (0..dice.number(1, 2))
-                    .map(|_| dice::requirement(dice, NODE_WORDS, true))
+            if rng.chance(85) {
+                let all: Vec<Value> = (0..rng.number(1, 2))
+                    .map(|_| rng::requirement(rng, NODE_WORDS, true))
                     .collect();
                 term.insert("matchExpressions".into(), Value::Array(all));
             }
-            if dice.chance(20) {
-                let operator = dice.one(&["In", "NotIn"]);
-                let field = json!({"key": "metadata.name", "operator": operator, "values": [dice.one(setting.nodes)]});
+            if rng.chance(20) {
+                let operator = rng.one(&["In", "NotIn"]);
+                let field = json!({"key": "metadata.name", "operator": operator, "values": [rng.one(setting.nodes)]});
                 term.insert("matchFields".into(), json!([field]));
             }
             Value::Object(term)
@@ -281,25 +281,25 @@ fn affinity(pod: &mut Pod<'_>, kind: &str, required: &Value) {
     all[kind] = json!({"requiredDuringSchedulingIgnoredDuringExecution": required});
 }
 
-fn tolerations(dice: &mut Dice, _: &Setting<'_>, pod: &mut Pod<'_>) {
-    let all: Vec<Value> = (0..dice.number(1, 3))
+fn tolerations(rng: &mut SeededRng, _: &Setting<'_>, pod: &mut Pod<'_>) {
+    let all: Vec<Value> = (0..rng.number(1, 3))
         .map(|_| {
             let mut toleration = Map::new();
-            let exists = dice.chance(50);
+            let exists = rng.chance(50);
             let mut set = |key: &str, value: &str| toleration.insert(key.into(), json!(value));
             if exists {
                 set("operator", "Exists");
-            } else if dice.chance(50) {
+            } else if rng.chance(50) {
                 set("operator", "Equal");
             }
-            if !exists || dice.chance(85) {
-                set("key", dice.one(&TAINTS));
+            if !exists || rng.chance(85) {
+                set("key", rng.one(&TAINTS));
             }
             if !exists {
-                set("value", dice.one(&["", "a", "b"]));
+                set("value", rng.one(&["", "a", "b"]));
             }
-            if dice.chance(60) {
-                set("effect", dice.one(&EFFECTS));
+            if rng.chance(60) {
+                set("effect", rng.one(&EFFECTS));
             }
             Value::Object(toleration)
         })
@@ -307,22 +307,22 @@ fn tolerations(dice: &mut Dice, _: &Setting<'_>, pod: &mut Pod<'_>) {
     pod.spec.insert("tolerations".into(), Value::Array(all));
 }
 
-fn host_ports(dice: &mut Dice, _: &Setting<'_>, pod: &mut Pod<'_>) {
-    let network = dice.chance(20);
+fn host_ports(rng: &mut SeededRng, _: &Setting<'_>, pod: &mut Pod<'_>) {
+    let network = rng.chance(20);
     if network {
         pod.spec.insert("hostNetwork".into(), json!(true));
     }
     let mut ports = Vec::new();
-    for number in dice.some(&[8080, 8081, 9090], 2) {
+    for number in rng.some(&[8080, 8081, 9090], 2) {
         let mut port = json!({"containerPort": number});
-        if !network || dice.chance(50) {
+        if !network || rng.chance(50) {
             port["hostPort"] = json!(number);
         }
-        let protocol = dice.one(&["", "TCP", "TCP", "UDP"]);
+        let protocol = rng.one(&["", "TCP", "TCP", "UDP"]);
         if !protocol.is_empty() {
             port["protocol"] = json!(protocol);
         }
-        let ip = dice.one(&["", "", "0.0.0.0", "127.0.0.1", "10.0.0.1", "::"]);
+        let ip = rng.one(&["", "", "0.0.0.0", "127.0.0.1", "10.0.0.1", "::"]);
         if !ip.is_empty() && !network {
             port["hostIP"] = json!(ip);
         }
@@ -331,7 +331,7 @@ fn host_ports(dice: &mut Dice, _: &Setting<'_>, pod: &mut Pod<'_>) {
     let inits = pod
         .spec
         .get_mut("initContainers")
-        .filter(|_| dice.chance(50));
+        .filter(|_| rng.chance(50));
     let target = inits.and_then(|all| all.as_array_mut()?.first_mut());
     if let Some(container) = target {
         container["ports"] = Value::Array(ports);
@@ -340,41 +340,41 @@ fn host_ports(dice: &mut Dice, _: &Setting<'_>, pod: &mut Pod<'_>) {
     }
 }
 
-fn terms(dice: &mut Dice, pod: &mut Pod<'_>) -> Value {
-    let most = if dice.chance(75) { 1 } else { 3 };
-    let terms: Vec<Value> = (0..dice.number(1, most)).map(|_| term(dice, pod)).collect();
+fn terms(rng: &mut SeededRng, pod: &mut Pod<'_>) -> Value {
+    let most = if rng.chance(75) { 1 } else { 3 };
+    let terms: Vec<Value> = (0..rng.number(1, most)).map(|_| term(rng, pod)).collect();
     Value::Array(terms)
 }
 
-fn term(dice: &mut Dice, pod: &Pod<'_>) -> Value {
-    let mut term = json!({"topologyKey": dice.one(&TOPOLOGY)});
-    if dice.chance(95) {
-        term["labelSelector"] = own_or_other(dice, pod);
-        if dice.chance(15) {
-            let key = dice.one(POD_WORDS).0;
-            let field = dice.one(&["matchLabelKeys", "mismatchLabelKeys"]);
+fn term(rng: &mut SeededRng, pod: &Pod<'_>) -> Value {
+    let mut term = json!({"topologyKey": rng.one(&TOPOLOGY)});
+    if rng.chance(95) {
+        term["labelSelector"] = own_or_other(rng, pod);
+        if rng.chance(15) {
+            let key = rng.one(POD_WORDS).0;
+            let field = rng.one(&["matchLabelKeys", "mismatchLabelKeys"]);
             if !names(&term["labelSelector"], key) {
                 term[field] = json!([key]);
             }
         }
     }
-    if dice.chance(20) {
+    if rng.chance(20) {
         let all = NAMESPACES.map(|(name, _)| name);
-        term["namespaces"] = json!(dice.some(&all, 2));
+        term["namespaces"] = json!(rng.some(&all, 2));
     }
-    if dice.chance(20) {
-        term["namespaceSelector"] = dice::selector(dice, NAMESPACE_WORDS);
+    if rng.chance(20) {
+        term["namespaceSelector"] = rng::selector(rng, NAMESPACE_WORDS);
     }
     term
 }
 
 /// A selector, half the time one that the pod itself meets.
-fn own_or_other(dice: &mut Dice, pod: &Pod<'_>) -> Value {
+fn own_or_other(rng: &mut SeededRng, pod: &Pod<'_>) -> Value {
     let own: Vec<(String, Value)> = pod.labels.clone().into_iter().collect();
-    if own.is_empty() || dice.chance(50) {
-        return dice::selector(dice, POD_WORDS);
+    if own.is_empty() || rng.chance(50) {
+        return rng::selector(rng, POD_WORDS);
     }
-    let (key, value) = dice.one(&own);
+    let (key, value) = rng.one(&own);
     json!({"matchLabels": {key: value}})
 }
 
@@ -385,40 +385,40 @@ fn names(selector: &Value, key: &str) -> bool {
     labels || all.is_some_and(|all| all.iter().any(|one| one["key"] == key))
 }
 
-fn pod_affinity(dice: &mut Dice, _: &Setting<'_>, pod: &mut Pod<'_>) {
-    let terms = terms(dice, pod);
+fn pod_affinity(rng: &mut SeededRng, _: &Setting<'_>, pod: &mut Pod<'_>) {
+    let terms = terms(rng, pod);
     affinity(pod, "podAffinity", &terms);
 }
 
-fn pod_anti_affinity(dice: &mut Dice, _: &Setting<'_>, pod: &mut Pod<'_>) {
-    let terms = terms(dice, pod);
+fn pod_anti_affinity(rng: &mut SeededRng, _: &Setting<'_>, pod: &mut Pod<'_>) {
+    let terms = terms(rng, pod);
     affinity(pod, "podAntiAffinity", &terms);
 }
 
-fn spread(dice: &mut Dice, _: &Setting<'_>, pod: &mut Pod<'_>) {
+fn spread(rng: &mut SeededRng, _: &Setting<'_>, pod: &mut Pod<'_>) {
     let mut all = Vec::new();
-    for key in dice.some(&TOPOLOGY, 2) {
-        let hard = dice.chance(90);
+    for key in rng.some(&TOPOLOGY, 2) {
+        let hard = rng.chance(90);
         let when = if hard {
             "DoNotSchedule"
         } else {
             "ScheduleAnyway"
         };
-        let skew = dice.one(&[1, 1, 2, 3]);
+        let skew = rng.one(&[1, 1, 2, 3]);
         let mut one = json!({"maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": when});
-        if dice.chance(95) {
-            one["labelSelector"] = own_or_other(dice, pod);
-            let key = dice.one(POD_WORDS).0;
-            if dice.chance(20) && !names(&one["labelSelector"], key) {
+        if rng.chance(95) {
+            one["labelSelector"] = own_or_other(rng, pod);
+            let key = rng.one(POD_WORDS).0;
+            if rng.chance(20) && !names(&one["labelSelector"], key) {
                 one["matchLabelKeys"] = json!([key]);
             }
         }
-        if hard && dice.chance(25) {
-            one["minDomains"] = json!(dice.number(1, 4));
+        if hard && rng.chance(25) {
+            one["minDomains"] = json!(rng.number(1, 4));
         }
         for field in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
-            if dice.chance(35) {
-                one[field] = json!(dice.one(&["Honor", "Ignore"]));
+            if rng.chance(35) {
+                one[field] = json!(rng.one(&["Honor", "Ignore"]));
             }
         }
         all.push(one);
@@ -427,11 +427,11 @@ fn spread(dice: &mut Dice, _: &Setting<'_>, pod: &mut Pod<'_>) {
         .insert("topologySpreadConstraints".into(), Value::Array(all));
 }
 
-fn claims(dice: &mut Dice, setting: &Setting<'_>, pod: &mut Pod<'_>) {
+fn claims(rng: &mut SeededRng, setting: &Setting<'_>, pod: &mut Pod<'_>) {
     let mut list = Vec::new();
-    for index in 0..dice.number(1, 2) {
+    for index in 0..rng.number(1, 2) {
         let name = format!("{}-{index}", pod.name);
-        let claim = volumes::claim(dice, setting, pod.namespace, &name, pod.waits, pod.storage);
+        let claim = volumes::claim(rng, setting, pod.namespace, &name, pod.waits, pod.storage);
         list.push(
             json!({"name": format!("v{index}"), "persistentVolumeClaim": {"claimName": claim}}),
         );
@@ -445,11 +445,11 @@ fn volumes_of<'p>(pod: &'p mut Pod<'_>) -> &'p mut Vec<Value> {
 }
 
 /// A disk that the pod names itself.
-fn disks(dice: &mut Dice, _: &Setting<'_>, pod: &mut Pod<'_>) {
-    let disk = dice.one(&["one", "one", "two"]);
-    let read = dice.chance(50);
-    let monitors = dice.some(&["a", "b"], 2);
-    let mut volume = match dice.number(0, 3) {
+fn disks(rng: &mut SeededRng, _: &Setting<'_>, pod: &mut Pod<'_>) {
+    let disk = rng.one(&["one", "one", "two"]);
+    let read = rng.chance(50);
+    let monitors = rng.some(&["a", "b"], 2);
+    let mut volume = match rng.number(0, 3) {
         0 => json!({"gcePersistentDisk": {"pdName": disk, "readOnly": read}}),
         1 => json!({"awsElasticBlockStore": {"volumeID": disk, "readOnly": read}}),
         2 => json!({"iscsi": {"iqn": format!("iqn.2001-04.com.example:{disk}"),
@@ -461,7 +461,7 @@ fn disks(dice: &mut Dice, _: &Setting<'_>, pod: &mut Pod<'_>) {
 }
 
 /// No controller makes the claim of such a volume here.
-fn ephemeral(_: &mut Dice, _: &Setting<'_>, pod: &mut Pod<'_>) {
+fn ephemeral(_: &mut SeededRng, _: &Setting<'_>, pod: &mut Pod<'_>) {
     let spec = json!({
         "accessModes": ["ReadWriteOnce"], "storageClassName": "wait",
         "resources": {"requests": {"storage": "1Gi"}},

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::dice::Dice;
+use super::rng::SeededRng;
 use super::world::{DRIVER, HOSTNAME, Setting, ZONE};
 
 /// A finalizer that keeps what is being deleted, until the world is cleared away.
@@ -93,7 +93,7 @@ pub(crate) fn published() -> Vec<Value> {
 
 /// Makes a claim for a pod, or finds one that another pod uses; returns its name.
 pub(crate) fn claim(
-    dice: &mut Dice,
+    rng: &mut SeededRng,
     setting: &Setting<'_>,
     namespace: &str,
     name: &str,
@@ -106,43 +106,43 @@ pub(crate) fn claim(
         .filter(|made| made.object["metadata"]["namespace"] == namespace)
         .filter_map(|made| Some(made.object["metadata"]["name"].as_str()?.to_owned()))
         .collect();
-    if !others.is_empty() && dice.chance(30) {
-        return dice.one(&others);
+    if !others.is_empty() && rng.chance(30) {
+        return rng.one(&others);
     }
-    let mut claim = empty(dice, namespace, name);
-    let kind = if waits { dice.number(0, 99) } else { 0 };
+    let mut claim = empty(rng, namespace, name);
+    let kind = if waits { rng.number(0, 99) } else { 0 };
     match kind {
-        0..=59 => bound(dice, setting, &mut claim, name, storage),
+        0..=59 => bound(rng, setting, &mut claim, name, storage),
         60..=62 => claim.object["spec"]["storageClassName"] = json!("wait"),
         63..=66 => {
-            let size = dice.one(&["1Gi", "3Gi", "4Gi", "5Gi"]);
+            let size = rng.one(&["1Gi", "3Gi", "4Gi", "5Gi"]);
             claim.object["spec"]["storageClassName"] = json!("counted");
             claim.object["spec"]["resources"]["requests"]["storage"] = json!(size);
         }
         67..=73 => claim.object["spec"]["storageClassName"] = json!("zonal"),
-        74..=84 => waiting(dice, setting, &mut claim, name, storage),
+        74..=84 => waiting(rng, setting, &mut claim, name, storage),
         85..=87 => claim.object["spec"]["storageClassName"] = json!("now"),
         88..=89 => claim.object["spec"]["storageClassName"] = json!("missing"),
         // No class at all, and no default.
         90 => {}
         91..=92 => {
             claim.object["spec"]["storageClassName"] = json!("wait");
-            let node = dice.one(setting.nodes);
+            let node = rng.one(setting.nodes);
             annotate(&mut claim, "volume.kubernetes.io/selected-node", &node);
         }
         93..=94 => {
-            bound(dice, setting, &mut claim, name, storage);
+            bound(rng, setting, &mut claim, name, storage);
             claim.deleting = true;
         }
         95..=96 => {
-            bound(dice, setting, &mut claim, name, storage);
+            bound(rng, setting, &mut claim, name, storage);
             claim.phase = "Lost";
         }
         // It names a volume, and the binding has not been done.
         97 => claim.object["spec"]["volumeName"] = json!(format!("{name}-later")),
         // Its volume is gone.
         98 => {
-            bound(dice, setting, &mut claim, name, storage);
+            bound(rng, setting, &mut claim, name, storage);
             storage.volumes.pop();
         }
         _ => return format!("{name}-missing"),
@@ -151,8 +151,8 @@ pub(crate) fn claim(
     name.to_owned()
 }
 
-fn empty(dice: &mut Dice, namespace: &str, name: &str) -> Made {
-    let once = dice.chance(15);
+fn empty(rng: &mut SeededRng, namespace: &str, name: &str) -> Made {
+    let once = rng.chance(15);
     let mode = if once {
         "ReadWriteOncePod"
     } else {
@@ -175,7 +175,7 @@ fn annotate(claim: &mut Made, key: &str, value: &str) {
 
 /// Binds a claim to a volume made for it.
 fn bound(
-    dice: &mut Dice,
+    rng: &mut SeededRng,
     setting: &Setting<'_>,
     claim: &mut Made,
     name: &str,
@@ -186,35 +186,35 @@ fn bound(
     claim.object["spec"]["storageClassName"] = json!("wait");
     annotate(claim, "pv.kubernetes.io/bind-completed", "yes");
     let modes = claim.object["spec"]["accessModes"].clone();
-    let mut volume = volume(dice, setting, name, modes);
+    let mut volume = volume(rng, setting, name, modes);
     volume.object["spec"]["claimRef"] = json!({
         "namespace": claim.object["metadata"]["namespace"], "name": name,
     });
     storage.volumes.push(volume);
 }
 
-fn volume(dice: &mut Dice, setting: &Setting<'_>, name: &str, modes: Value) -> Made {
+fn volume(rng: &mut SeededRng, setting: &Setting<'_>, name: &str, modes: Value) -> Made {
     let mut spec = Map::new();
     let mut labels = Map::new();
     let mut affinity = None;
-    match dice.number(0, 9) {
+    match rng.number(0, 9) {
         0..=5 => {
             // Some handles are of one volume under two names.
-            let handle = dice.one(&[name, name, name, setting.prefix]);
+            let handle = rng.one(&[name, name, name, setting.prefix]);
             spec.insert(
                 "csi".into(),
                 json!({"driver": DRIVER, "volumeHandle": handle}),
             );
-            if dice.chance(60) {
+            if rng.chance(60) {
                 affinity = Some(
-                    json!({"key": ZONE, "operator": "In", "values": dice.some(&["a", "b", "c"], 2)}),
+                    json!({"key": ZONE, "operator": "In", "values": rng.some(&["a", "b", "c"], 2)}),
                 );
             }
         }
         6 => {
             spec.insert("local".into(), json!({"path": "/mnt/one"}));
             affinity = Some(
-                json!({"key": HOSTNAME, "operator": "In", "values": [dice.one(setting.nodes)]}),
+                json!({"key": HOSTNAME, "operator": "In", "values": [rng.one(setting.nodes)]}),
             );
         }
         7 => {
@@ -222,12 +222,12 @@ fn volume(dice: &mut Dice, setting: &Setting<'_>, name: &str, modes: Value) -> M
         }
         _ => {
             spec.insert("nfs".into(), json!({"server": "nfs", "path": "/"}));
-            let key = dice.one(&[
+            let key = rng.one(&[
                 ZONE,
                 "topology.kubernetes.io/region",
                 "failure-domain.beta.kubernetes.io/zone",
             ]);
-            let value = dice.one(&["a", "b", "a__b", "r1"]);
+            let value = rng.one(&["a", "b", "a__b", "r1"]);
             labels.insert(key.into(), json!(value));
         }
     }
@@ -248,46 +248,46 @@ fn volume(dice: &mut Dice, setting: &Setting<'_>, name: &str, modes: Value) -> M
             "spec": spec,
         }),
         phase: "Bound",
-        deleting: dice.chance(8),
+        deleting: rng.chance(8),
     }
 }
 
 /// A claim that a volume made by a person may serve, and such volumes, most of them with something amiss.
 fn waiting(
-    dice: &mut Dice,
+    rng: &mut SeededRng,
     setting: &Setting<'_>,
     claim: &mut Made,
     name: &str,
     storage: &mut Storage,
 ) {
-    let class = dice.one(&["fixed", "fixed", "fixed", "wait", "zonal"]);
+    let class = rng.one(&["fixed", "fixed", "fixed", "wait", "zonal"]);
     let spec = &mut claim.object["spec"];
     spec["storageClassName"] = json!(class);
-    spec["resources"]["requests"]["storage"] = json!(dice.one(&["1Gi", "1500Mi", "2Gi"]));
-    if dice.chance(20) {
+    spec["resources"]["requests"]["storage"] = json!(rng.one(&["1Gi", "1500Mi", "2Gi"]));
+    if rng.chance(20) {
         spec["selector"] = json!({"matchLabels": {"tier": "gold"}});
     }
-    if dice.chance(10) {
+    if rng.chance(10) {
         spec["volumeMode"] = json!("Block");
     }
-    for number in 0..dice.number(0, 3) {
-        let volume = free(dice, setting, claim, &format!("{name}-free-{number}"));
+    for number in 0..rng.number(0, 3) {
+        let volume = free(rng, setting, claim, &format!("{name}-free-{number}"));
         storage.volumes.push(volume);
     }
 }
 
 /// A volume that a claim may find, or not.
-fn free(dice: &mut Dice, setting: &Setting<'_>, claim: &Made, name: &str) -> Made {
+fn free(rng: &mut SeededRng, setting: &Setting<'_>, claim: &Made, name: &str) -> Made {
     let mut spec = Map::new();
-    let zone = dice.some(&["a", "b", "c"], 2);
-    let requirement = match dice.number(0, 9) {
+    let zone = rng.some(&["a", "b", "c"], 2);
+    let requirement = match rng.number(0, 9) {
         0..=3 => {
-            Some(json!({"key": HOSTNAME, "operator": "In", "values": dice.some(setting.nodes, 2)}))
+            Some(json!({"key": HOSTNAME, "operator": "In", "values": rng.some(setting.nodes, 2)}))
         }
         4..=7 => Some(json!({"key": ZONE, "operator": "In", "values": zone})),
         _ => None,
     };
-    let source = if requirement.is_some() && dice.chance(50) {
+    let source = if requirement.is_some() && rng.chance(50) {
         ("local", json!({"path": "/mnt/free"}))
     } else {
         ("nfs", json!({"server": "nfs", "path": "/"}))
@@ -301,44 +301,44 @@ fn free(dice: &mut Dice, setting: &Setting<'_>, claim: &Made, name: &str) -> Mad
         );
     }
     let asked = &claim.object["spec"];
-    let modes = match dice.number(0, 9) {
+    let modes = match rng.number(0, 9) {
         0 => json!(["ReadOnlyMany"]),
         1..=2 => json!(["ReadWriteOncePod"]),
         3..=5 => json!(["ReadWriteOnce", "ReadWriteMany"]),
         _ => asked["accessModes"].clone(),
     };
     spec.insert("accessModes".into(), modes);
-    let size = dice.one(&["1Gi", "1400Mi", "2Gi", "3Gi"]);
+    let size = rng.one(&["1Gi", "1400Mi", "2Gi", "3Gi"]);
     spec.insert("capacity".into(), json!({"storage": size}));
-    let class = if dice.chance(90) {
+    let class = if rng.chance(90) {
         asked["storageClassName"].clone()
     } else {
         json!("wait")
     };
     spec.insert("storageClassName".into(), class);
-    if dice.chance(12) {
+    if rng.chance(12) {
         spec.insert("volumeMode".into(), json!("Block"));
     }
-    if dice.chance(25) {
+    if rng.chance(25) {
         let mut kept = json!({
             "namespace": claim.object["metadata"]["namespace"],
             "name": claim.object["metadata"]["name"],
         });
-        match dice.number(0, 3) {
+        match rng.number(0, 3) {
             0 => kept["uid"] = json!("of-an-earlier-claim"),
             1 => kept["name"] = json!(format!("{name}-other")),
             _ => {}
         }
         spec.insert("claimRef".into(), kept);
     }
-    let tier = dice.one(&["gold", "gold", "lead"]);
+    let tier = rng.one(&["gold", "gold", "lead"]);
     Made {
         object: json!({
             "apiVersion": "v1", "kind": "PersistentVolume",
             "metadata": {"name": name, "labels": {"tier": tier}},
             "spec": spec,
         }),
-        phase: dice.one(&[
+        phase: rng.one(&[
             "Available",
             "Available",
             "Available",
@@ -346,15 +346,15 @@ fn free(dice: &mut Dice, setting: &Setting<'_>, claim: &Made, name: &str) -> Mad
             "Pending",
             "Released",
         ]),
-        deleting: dice.chance(8),
+        deleting: rng.chance(8),
     }
 }
 
 /// Volumes that are attached to a node, whether a pod there uses them or not.
-pub(crate) fn attachments(dice: &mut Dice, setting: &Setting<'_>, storage: &mut Storage) {
+pub(crate) fn attachments(rng: &mut SeededRng, setting: &Setting<'_>, storage: &mut Storage) {
     for made in &storage.volumes {
         let spec = &made.object["spec"];
-        if spec.get("csi").is_none() || !dice.chance(30) {
+        if spec.get("csi").is_none() || !rng.chance(30) {
             continue;
         }
         let volume = &made.object["metadata"]["name"];
@@ -362,7 +362,7 @@ pub(crate) fn attachments(dice: &mut Dice, setting: &Setting<'_>, storage: &mut 
             "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment",
             "metadata": {"name": volume},
             "spec": {
-                "attacher": DRIVER, "nodeName": dice.one(setting.nodes),
+                "attacher": DRIVER, "nodeName": rng.one(setting.nodes),
                 "source": {"persistentVolumeName": volume},
             },
         }));

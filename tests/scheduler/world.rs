@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::dice::{self, Dice, Words};
 use super::pods;
+use super::rng::{self, SeededRng, Words};
 use super::volumes::{self, Storage};
 
 /// What nodes are labelled with, besides their name.
@@ -71,29 +71,29 @@ pub(crate) struct Setting<'a> {
 
 impl World {
     pub(crate) fn new(seed: u64) -> World {
-        let dice = &mut Dice::new(seed);
+        let rng = &mut SeededRng::new(seed);
         let prefix = format!("w{seed}");
-        let count = dice.number(2, 8);
+        let count = rng.number(2, 8);
         let names: Vec<String> = (0..count).map(|i| format!("{prefix}-n{i}")).collect();
         let setting = Setting {
             prefix: &prefix,
             nodes: &names,
-            crowd: dice.chance(40),
+            crowd: rng.chance(40),
         };
-        let nodes = names.iter().map(|name| node(dice, name)).collect();
-        let csi_nodes = csi_nodes(dice, &names);
+        let nodes = names.iter().map(|name| node(rng, name)).collect();
+        let csi_nodes = csi_nodes(rng, &names);
         let mut storage = Storage::default();
         let most = if setting.crowd { 18 } else { 12 };
-        let bound = (0..dice.number(0, most))
-            .map(|i| bound(dice, &setting, i, &mut storage))
+        let bound = (0..rng.number(0, most))
+            .map(|i| bound(rng, &setting, i, &mut storage))
             .collect();
-        let pending = (0..dice.number(2, 8))
+        let pending = (0..rng.number(2, 8))
             .map(|i| {
                 let name = format!("{prefix}-p{i}");
-                pods::pending(dice, &setting, &name, &mut storage)
+                pods::pending(rng, &setting, &name, &mut storage)
             })
             .collect();
-        volumes::attachments(dice, &setting, &mut storage);
+        volumes::attachments(rng, &setting, &mut storage);
         World {
             seed,
             nodes,
@@ -105,36 +105,36 @@ impl World {
     }
 }
 
-fn node(dice: &mut Dice, name: &str) -> Value {
-    let mut labels = dice::labels(dice, NODE_WORDS, 75);
-    if dice.chance(97) {
+fn node(rng: &mut SeededRng, name: &str) -> Value {
+    let mut labels = rng::labels(rng, NODE_WORDS, 75);
+    if rng.chance(97) {
         labels.insert(HOSTNAME.into(), json!(name));
     }
     let mut taints: Vec<Value> = Vec::new();
     for key in TAINTS {
-        if dice.chance(6) {
-            let value = dice.one(&["", "a", "b"]);
-            taints.push(json!({"key": key, "value": value, "effect": dice.one(&EFFECTS)}));
+        if rng.chance(6) {
+            let value = rng.one(&["", "a", "b"]);
+            taints.push(json!({"key": key, "value": value, "effect": rng.one(&EFFECTS)}));
         }
     }
     let mut allocatable = Map::new();
     let mut offer = |name: &str, amount: &str| {
         allocatable.insert(name.to_owned(), json!(amount));
     };
-    offer("cpu", dice.one(&["500m", "1", "2", "4", "8"]));
-    offer("memory", dice.one(&["512Mi", "2Gi", "8Gi", "1500M", "4Gi"]));
-    offer("pods", dice.one(&["3", "6", "110", "110", "110"]));
-    if dice.chance(80) {
-        offer("ephemeral-storage", dice.one(&["1Gi", "10Gi"]));
+    offer("cpu", rng.one(&["500m", "1", "2", "4", "8"]));
+    offer("memory", rng.one(&["512Mi", "2Gi", "8Gi", "1500M", "4Gi"]));
+    offer("pods", rng.one(&["3", "6", "110", "110", "110"]));
+    if rng.chance(80) {
+        offer("ephemeral-storage", rng.one(&["1Gi", "10Gi"]));
     }
-    if dice.chance(40) {
-        offer("example.com/gpu", dice.one(&["0", "1", "2", "4"]));
+    if rng.chance(40) {
+        offer("example.com/gpu", rng.one(&["0", "1", "2", "4"]));
     }
-    if dice.chance(20) {
+    if rng.chance(20) {
         offer("hugepages-2Mi", "64Mi");
     }
     let mut spec = Map::new();
-    if dice.chance(7) {
+    if rng.chance(7) {
         spec.insert("unschedulable".into(), json!(true));
     }
     spec.insert("taints".into(), Value::Array(taints));
@@ -150,17 +150,17 @@ fn node(dice: &mut Dice, name: &str) -> Value {
 }
 
 /// CSINodes of most nodes, with few slots.
-fn csi_nodes(dice: &mut Dice, nodes: &[String]) -> Vec<Value> {
+fn csi_nodes(rng: &mut SeededRng, nodes: &[String]) -> Vec<Value> {
     let mut made = Vec::new();
     for name in nodes {
-        if !dice.chance(80) {
+        if !rng.chance(80) {
             continue;
         }
         let mut driver = json!({"name": DRIVER, "nodeID": name, "topologyKeys": []});
-        if dice.chance(80) {
-            driver["allocatable"] = json!({"count": dice.number(1, 3)});
+        if rng.chance(80) {
+            driver["allocatable"] = json!({"count": rng.number(1, 3)});
         }
-        let drivers = if dice.chance(90) {
+        let drivers = if rng.chance(90) {
             vec![driver]
         } else {
             Vec::new()
@@ -173,20 +173,20 @@ fn csi_nodes(dice: &mut Dice, nodes: &[String]) -> Vec<Value> {
     made
 }
 
-fn bound(dice: &mut Dice, setting: &Setting<'_>, index: usize, storage: &mut Storage) -> Bound {
+fn bound(rng: &mut SeededRng, setting: &Setting<'_>, index: usize, storage: &mut Storage) -> Bound {
     let name = format!("{}-b{index}", setting.prefix);
-    let mut pod = pods::running(dice, setting, &name, storage);
+    let mut pod = pods::running(rng, setting, &name, storage);
     let gone = format!("{}-gone", setting.prefix);
-    let node = if dice.chance(97) {
-        dice.one(setting.nodes)
+    let node = if rng.chance(97) {
+        rng.one(setting.nodes)
     } else {
         gone
     };
     pod["spec"]["nodeName"] = json!(node);
-    let terminating = dice.chance(12);
+    let terminating = rng.chance(12);
     Bound {
         pod,
         terminating,
-        ended: !terminating && dice.chance(7),
+        ended: !terminating && rng.chance(7),
     }
 }

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
 use std::sync::Arc;
 
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::parts::MAX_PARTS;
 use model::policy::Policy;
 use model::reasons::{Excess, Warning};
@@ -90,11 +90,11 @@ pub(super) fn within_steps<'s>(
         return Cow::Borrowed(snapshot);
     }
     let left_out = chosen(&kinds, places, snapshot, steps);
-    let crowded = crowded(snapshot, steps);
-    if left_out.is_empty() && crowded.is_empty() {
+    let costly_namespaces = costly_namespaces(snapshot, steps);
+    if left_out.is_empty() && costly_namespaces.is_empty() {
         return Cow::Borrowed(snapshot);
     }
-    Cow::Owned(without(snapshot, &mut alike, &left_out, &crowded))
+    Cow::Owned(without(snapshot, &mut alike, &left_out, &costly_namespaces))
 }
 
 /// Places that pods may be tried on.
@@ -394,7 +394,7 @@ fn fairly(kinds: &IndexVec<ShapeId, PodKind<'_>>, costs: &IndexVec<ShapeId, u64>
 
 /// Namespaces whose disruption budgets would have to be asked too often: as many parts of selectors as
 /// these, for every pod.
-fn crowded(snapshot: &Snapshot, steps: u64) -> BTreeSet<&str> {
+fn costly_namespaces(snapshot: &Snapshot, steps: u64) -> BTreeSet<&str> {
     let mut parts: BTreeMap<&str, u64> = BTreeMap::new();
     for (key, budget) in &snapshot.cluster.budgets {
         let of = parts.entry(&*key.namespace).or_default();
@@ -430,7 +430,7 @@ fn without<'s>(
     snapshot: &'s Snapshot,
     alike: &mut Alike<'s>,
     left_out: &BTreeMap<ShapeId, Excess>,
-    crowded: &BTreeSet<&str>,
+    costly_namespaces: &BTreeSet<&str>,
 ) -> Snapshot {
     let mut lean = snapshot.clone();
     let mut plain: BTreeMap<NamespacedShape<'_>, Arc<PodShape>> = BTreeMap::new();
@@ -438,7 +438,7 @@ fn without<'s>(
         let of = NamespacedShape { namespace, shape };
         let why = match left_out.get(&alike.kind(of)) {
             Some(excess) => excess.clone(),
-            None if crowded.contains(namespace) => Excess::DisruptionBudgets {
+            None if costly_namespaces.contains(namespace) => Excess::DisruptionBudgets {
                 namespace: namespace.into(),
             },
             None => return None,
@@ -451,7 +451,7 @@ fn without<'s>(
         )
     };
     let pods = snapshot.cluster.pods.iter();
-    let changed: Vec<(&PodKey, Arc<PodShape>)> = pods
+    let changed: Vec<(&ObjectKey, Arc<PodShape>)> = pods
         .filter_map(|(key, pod)| Some((key, bare(&key.namespace, &pod.shape)?)))
         .collect();
     for (key, shape) in changed {
@@ -468,7 +468,7 @@ fn without<'s>(
     }
     lean.cluster
         .budgets
-        .retain(|key, _| !crowded.contains(&*key.namespace));
+        .retain(|key, _| !costly_namespaces.contains(&*key.namespace));
     lean
 }
 

@@ -27,10 +27,12 @@ fn term(pod: i64, number: i64) -> PodTerm {
 fn pod(lab: Lab, namespace: &str, index: i64, terms: i64) -> Lab {
     lab.pod("web", 100, 10).with(|lab| {
         let pods = &mut lab.snapshot.cluster.pods;
-        let mut pod = pods.remove(&PodKey::new("default", "web")).expect("made");
+        let mut pod = pods
+            .remove(&ObjectKey::new("default", "web"))
+            .expect("made");
         let shape = Arc::make_mut(&mut pod.shape);
         shape.pod_anti_affinity = (0..terms).map(|number| term(index, number)).collect();
-        pods.insert(PodKey::new(namespace, format!("web-{index}")), pod);
+        pods.insert(ObjectKey::new(namespace, format!("web-{index}")), pod);
     })
 }
 

@@ -8,7 +8,7 @@ use super::{
     Case, CheckResult, CheckRule, drain, ensure, existing, newcomer, refuse, removal, together,
 };
 use model::action::{Action, CreateSpec, Reason};
-use model::cluster::{Node, PodKey, ReadyStatus};
+use model::cluster::{Node, ObjectKey, ReadyStatus};
 use model::disruption::{Cause, ConsolidationPolicy};
 use model::policy::{InstanceType, LEAVING_TAINT, PoolPolicy, STARTUP_TAINT};
 use model::region::Machine;
@@ -235,7 +235,7 @@ fn fits(
     action: &Action,
     spec: &CreateSpec,
     nodes: &[Arc<str>],
-    pods: &[PodKey],
+    pods: &[ObjectKey],
 ) -> CheckResult {
     let mut found = Vec::new();
     for key in pods {

@@ -2,7 +2,7 @@
 
 use super::{Case, CheckResult, CheckRule, addresses, consolidation, ensure, newcomer, refuse};
 use model::action::{Action, CreateSpec, Reason};
-use model::cluster::{PodKey, ReadyStatus};
+use model::cluster::{ObjectKey, ReadyStatus};
 use model::policy::{LEAVING_TAINT, PoolPolicy, VOLUMES_VMID};
 use model::region::{Busy, Machine, Region};
 
@@ -270,7 +270,7 @@ fn is_cheapest(case: Case<'_>, action: &Action, spec: &CreateSpec, pool: &PoolPo
 }
 
 /// Some of the pods that it is for must still wait, and it must hold those.
-fn awaited(case: Case<'_>, action: &Action, spec: &CreateSpec, pods: &[PodKey]) -> CheckResult {
+fn awaited(case: Case<'_>, action: &Action, spec: &CreateSpec, pods: &[ObjectKey]) -> CheckResult {
     let waiting: Vec<_> = pods
         .iter()
         .filter(|key| unplaced(case, key))
@@ -333,7 +333,7 @@ fn given_up_at_once(case: Case<'_>, pool: &str) -> usize {
 }
 
 /// A pod that has no node, or one that is leaving, is outdated or whose host a person evacuates.
-fn unplaced(case: Case<'_>, key: &PodKey) -> bool {
+fn unplaced(case: Case<'_>, key: &ObjectKey) -> bool {
     let cluster = &case.snapshot.cluster;
     let Some(pod) = cluster.pods.get(key) else {
         return false;

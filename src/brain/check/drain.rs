@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Case, CheckResult, CheckRule, ensure, refuse};
 use model::action::{Action, Reason};
-use model::cluster::{DisruptionBudget, Node, Phase, Pod, PodKey};
+use model::cluster::{DisruptionBudget, Node, ObjectKey, Phase, Pod};
 use model::policy::{LEAVING_TAINT, PoolPolicy, ScaleDown};
 use model::scheduling::{Effect, Toleration, Volume};
 use model::time::Time;
@@ -22,7 +22,7 @@ const RECREATING: [&str; 4] = ["ReplicaSet", "ReplicationController", "StatefulS
 /// Resources that decide alone how full a node is, when it has them.
 const GPUS: [&str; 3] = ["nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915"];
 
-type KeyedPod<'a> = (&'a PodKey, &'a Pod);
+type KeyedPod<'a> = (&'a ObjectKey, &'a Pod);
 
 /// The pods that run on a node.
 pub(super) fn on<'a>(case: Case<'a>, node: &str) -> Vec<KeyedPod<'a>> {
@@ -197,7 +197,12 @@ pub(super) fn pods(
 }
 
 /// Why a pod may not be evicted, budgets apart.
-fn blocks(case: Case<'_>, key: &PodKey, pod: &Pod, settings: &ScaleDown) -> Option<&'static str> {
+fn blocks(
+    case: Case<'_>,
+    key: &ObjectKey,
+    pod: &Pod,
+    settings: &ScaleDown,
+) -> Option<&'static str> {
     let safe = annotation(pod, SAFE);
     if safe.is_some_and(|value| value != "true") {
         return Some("safe-to-evict forbids it");
@@ -242,7 +247,7 @@ fn blocks(case: Case<'_>, key: &PodKey, pod: &Pod, settings: &ScaleDown) -> Opti
 }
 
 /// The disruption budgets that a pod counts in.
-pub(super) fn budgets<'a>(case: Case<'a>, key: &PodKey, pod: &Pod) -> Vec<&'a PodKey> {
+pub(super) fn budgets<'a>(case: Case<'a>, key: &ObjectKey, pod: &Pod) -> Vec<&'a ObjectKey> {
     let labels = &pod.shape.labels;
     case.snapshot
         .cluster
@@ -314,10 +319,10 @@ pub(super) struct Demanded {
 }
 
 /// How many evictions every budget would see from removing these nodes, and those being removed.
-pub(super) fn demanded<'a>(case: Case<'a>, nodes: &[&str]) -> BTreeMap<&'a PodKey, Demanded> {
-    let mut sum: BTreeMap<&PodKey, Demanded> = BTreeMap::new();
+pub(super) fn demanded<'a>(case: Case<'a>, nodes: &[&str]) -> BTreeMap<&'a ObjectKey, Demanded> {
+    let mut sum: BTreeMap<&ObjectKey, Demanded> = BTreeMap::new();
     for name in nodes {
-        let mut touched: BTreeSet<&PodKey> = BTreeSet::new();
+        let mut touched: BTreeSet<&ObjectKey> = BTreeSet::new();
         for (key, pod) in concerned(case, name) {
             if pod.deletion.is_some() {
                 continue;

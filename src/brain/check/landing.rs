@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Case, CheckResult, CheckRule, drain, ensure, matching, neighbours, refuse, volumes};
 use model::action::Action;
-use model::cluster::{Node, Pod, PodKey, ReadyStatus};
+use model::cluster::{Node, ObjectKey, Pod, ReadyStatus};
 use model::policy::{LEAVING_TAINT, STARTUP_TAINT};
 use model::region::Busy;
 use model::resources::Resources;
@@ -56,7 +56,7 @@ pub(super) fn preempts(case: Case<'_>, pod: &Pod) -> bool {
 pub(super) fn check(case: Case<'_>, removals: &[&Action]) -> CheckResult {
     let going = drain::nodes_of(removals);
     let mut left: BTreeMap<&str, FreeAtDestination> = BTreeMap::new();
-    let mut landed: BTreeMap<&PodKey, &Arc<str>> = BTreeMap::new();
+    let mut landed: BTreeMap<&ObjectKey, &Arc<str>> = BTreeMap::new();
     for action in removals {
         let from = action.target.node.as_ref().map_or("", |node| &node.name);
         for (key, to) in &action.precondition.landing {
@@ -114,7 +114,7 @@ pub(super) fn check(case: Case<'_>, removals: &[&Action]) -> CheckResult {
 /// A pod comes to a node. Where expendable pods would have to go for it, it must be one that preempts.
 fn take(
     case: Case<'_>,
-    key: &PodKey,
+    key: &ObjectKey,
     pod: &Pod,
     to: &str,
     left: &mut FreeAtDestination,
@@ -139,7 +139,7 @@ fn take(
 /// already takes what it has.
 fn attach(
     case: Case<'_>,
-    key: &PodKey,
+    key: &ObjectKey,
     pod: &Pod,
     to: &str,
     left: &mut FreeAtDestination,

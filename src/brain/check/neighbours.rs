@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Case, CheckResult, CheckRule, landing, matching, refuse};
-use model::cluster::{Pod, PodKey};
+use model::cluster::{ObjectKey, Pod};
 use model::label_list::LabelSet;
 use model::scheduling::{LabelSelector, Labels, PodTerm};
 
@@ -28,7 +28,7 @@ pub(crate) fn selected(selector: Option<&LabelSelector>, labels: &impl LabelSet)
 }
 
 /// Whether a term of a pod in `from` is about this pod.
-fn about(case: Case<'_>, term: &PodTerm, from: &str, key: &PodKey, pod: &Pod) -> bool {
+fn about(case: Case<'_>, term: &PodTerm, from: &str, key: &ObjectKey, pod: &Pod) -> bool {
     let namespace = if term.namespaces.is_empty() && term.namespace_selector.is_none() {
         *from == *key.namespace
     } else {
@@ -41,11 +41,11 @@ fn about(case: Case<'_>, term: &PodTerm, from: &str, key: &PodKey, pod: &Pod) ->
 }
 
 /// Two of these pods of which one does not bear the other on a node with these labels.
-pub(super) fn quarrel<'a>(
+pub(super) fn find_conflict<'a>(
     case: Case<'_>,
-    pods: &[(&'a PodKey, &Pod)],
+    pods: &[(&'a ObjectKey, &Pod)],
     labels: &Labels,
-) -> Option<(&'a PodKey, &'a PodKey)> {
+) -> Option<(&'a ObjectKey, &'a ObjectKey)> {
     for (key, pod) in pods {
         for (other_key, other) in pods.iter().filter(|(other, _)| other != key) {
             let averse = pod.shape.pod_anti_affinity.iter().any(|term| {
@@ -66,9 +66,9 @@ fn may_go(
     case: Case<'_>,
     (pod, to): (&Pod, &Arc<str>),
     (other, at): (&Pod, &Arc<str>),
-    landed: &BTreeMap<&PodKey, &Arc<str>>,
+    landed: &BTreeMap<&ObjectKey, &Arc<str>>,
 ) -> bool {
-    let preempts = |key: &&PodKey| {
+    let preempts = |key: &&ObjectKey| {
         let newcomer = case.snapshot.cluster.pods.get(key);
         newcomer.is_some_and(|newcomer| landing::preempts(case, newcomer))
     };
@@ -88,11 +88,11 @@ fn may_go(
 /// be; pods of the nodes `going` that are not in it are gone.
 pub(super) fn check(
     case: Case<'_>,
-    landed: &BTreeMap<&PodKey, &Arc<str>>,
+    landed: &BTreeMap<&ObjectKey, &Arc<str>>,
     going: &[&str],
 ) -> CheckResult {
     let cluster = &case.snapshot.cluster;
-    let place = |key: &PodKey, pod: &Pod| -> Option<Arc<str>> {
+    let place = |key: &ObjectKey, pod: &Pod| -> Option<Arc<str>> {
         match (landed.get(key), &pod.node) {
             (Some(node), _) => Some((*node).clone()),
             (None, Some(node)) if !going.contains(&&**node) => Some(node.clone()),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Case, CheckResult, CheckRule, ensure, matching, neighbours, refuse, volumes};
 use model::action::{Action, CreateSpec};
-use model::cluster::{Pod, PodKey};
+use model::cluster::{ObjectKey, Pod};
 use model::facts::{self, Facts};
 use model::policy::{
     INSTANCE_TYPE_LABEL, InstanceType, POOL_LABEL, PoolPolicy, REGION_LABEL, ZONE_LABEL,
@@ -18,7 +18,7 @@ pub(super) fn holds(
     case: Case<'_>,
     action: &Action,
     spec: &CreateSpec,
-    pods: &[(&PodKey, &Pod)],
+    pods: &[(&ObjectKey, &Pod)],
     rule: CheckRule,
 ) -> CheckResult {
     let mark = &spec.mark;
@@ -63,7 +63,7 @@ pub(super) fn holds(
     if let Some(claim) = volumes::shared(case, pods) {
         return refuse(rule, format!("{claim} is for one pod alone"));
     }
-    match neighbours::quarrel(case, pods, &labels) {
+    match neighbours::find_conflict(case, pods, &labels) {
         Some((one, other)) => refuse(rule, format!("{one} does not bear {other}")),
         None => Ok(()),
     }

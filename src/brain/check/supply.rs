@@ -10,11 +10,11 @@ use std::sync::Arc;
 use super::volumes::{self, CheckedNode};
 use super::{Case, CheckResult, CheckRule, matching, neighbours, newcomer, refuse};
 use model::action::{Action, Kind};
-use model::cluster::{Claim, ClaimRequest, Free, PersistentVolume, Pod, PodKey, StorageClass};
+use model::cluster::{Claim, ClaimRequest, Free, ObjectKey, PersistentVolume, Pod, StorageClass};
 
 /// By claim, the volumes that could serve it wherever it is used; a claim that one can be made for is not
 /// there.
-type UsableVolumes<'a> = BTreeMap<PodKey, BTreeSet<&'a Arc<str>>>;
+type UsableVolumes<'a> = BTreeMap<ObjectKey, BTreeSet<&'a Arc<str>>>;
 
 /// Whether a volume is made for a claim of this class, by its name too, on a node.
 pub(super) fn provides(
@@ -50,7 +50,7 @@ fn has_room(case: Case<'_>, class: &str, bytes: i64, at: CheckedNode<'_>) -> boo
 /// The volumes there are that could serve a claim on a node.
 pub(super) fn serving<'a>(
     case: Case<'a>,
-    key: &PodKey,
+    key: &ObjectKey,
     claim: &Claim,
     class: &str,
     at: CheckedNode<'_>,
@@ -110,7 +110,7 @@ fn reaches(volume: &PersistentVolume, at: CheckedNode<'_>) -> bool {
 /// What the claims of a pod want on a node, added to what others want.
 fn want<'a>(
     case: Case<'a>,
-    (key, pod): (&PodKey, &Pod),
+    (key, pod): (&ObjectKey, &Pod),
     at: CheckedNode<'_>,
     wanted: &mut UsableVolumes<'a>,
 ) {
@@ -165,17 +165,17 @@ pub(super) fn check(case: Case<'_>, creations: &[&Action]) -> CheckResult {
 }
 
 /// A claim that gets no volume of its own, if there is one: bipartite matching by augmenting paths.
-fn short<'w>(wanted: &'w UsableVolumes<'_>) -> Option<&'w PodKey> {
-    let mut owners: BTreeMap<&Arc<str>, &PodKey> = BTreeMap::new();
+fn short<'w>(wanted: &'w UsableVolumes<'_>) -> Option<&'w ObjectKey> {
+    let mut owners: BTreeMap<&Arc<str>, &ObjectKey> = BTreeMap::new();
     wanted
         .keys()
         .find(|claim| !assign(claim, wanted, &mut owners, &mut BTreeSet::new()))
 }
 
 fn assign<'w>(
-    claim: &'w PodKey,
+    claim: &'w ObjectKey,
     wanted: &'w UsableVolumes<'_>,
-    owners: &mut BTreeMap<&'w Arc<str>, &'w PodKey>,
+    owners: &mut BTreeMap<&'w Arc<str>, &'w ObjectKey>,
     seen: &mut BTreeSet<&'w Arc<str>>,
 ) -> bool {
     for volume in &wanted[claim] {

@@ -452,7 +452,7 @@ fn a_working_node_goes_only_for_a_reason_that_holds() {
     });
     planted(&base, CheckRule::Utilization, &|lab, action| {
         *lab = lab.clone().bound("more", "n1", 901, 1);
-        let key = model::cluster::PodKey::new("default", "more");
+        let key = model::cluster::ObjectKey::new("default", "more");
         action.precondition.pods.push(key);
     });
     planted(&base, CheckRule::PoolMin, &|lab, _| {

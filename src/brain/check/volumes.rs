@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Case, matching, supply};
-use model::cluster::{Claim, Pod, PodKey, StorageClass};
+use model::cluster::{Claim, ObjectKey, Pod, StorageClass};
 use model::scheduling::{Labels, Volume};
 
 /// A volume as attach limits count it: driver, and handle or claim.
@@ -26,9 +26,9 @@ pub(super) struct CheckedNode<'a> {
 /// The claims of a pod, those that are to be made for it included; `None` where there is none.
 pub(super) fn claims<'a>(
     case: Case<'a>,
-    key: &PodKey,
+    key: &ObjectKey,
     pod: &'a Pod,
-) -> Vec<(PodKey, Option<Claim>)> {
+) -> Vec<(ObjectKey, Option<Claim>)> {
     let there = &case.snapshot.cluster.claims;
     let mut found = Vec::new();
     for volume in &pod.shape.volumes {
@@ -44,7 +44,7 @@ pub(super) fn claims<'a>(
             }
             Volume::EmptyDir(_) | Volume::HostPath(_) => continue,
         };
-        let name = PodKey::new(key.namespace.clone(), name);
+        let name = ObjectKey::new(key.namespace.clone(), name);
         let ephemeral = to_be.is_some();
         let claim = there.get(&name).cloned().or(to_be);
         // One of that name which was not made for the pod is none of its own.
@@ -67,7 +67,7 @@ fn default_class(case: Case<'_>) -> Option<Arc<str>> {
 /// Why the claims of a pod cannot be used on a node, if they cannot.
 pub(super) fn unreachable(
     case: Case<'_>,
-    key: &PodKey,
+    key: &ObjectKey,
     pod: &Pod,
     at: CheckedNode<'_>,
 ) -> Option<String> {
@@ -91,7 +91,7 @@ pub(super) fn unreachable(
 
 fn out_of_reach(
     case: Case<'_>,
-    key: &PodKey,
+    key: &ObjectKey,
     claim: &Claim,
     at: CheckedNode<'_>,
 ) -> Option<&'static str> {
@@ -134,7 +134,7 @@ pub(super) fn class_of<'a>(case: Case<'a>, claim: &Claim) -> Option<(Arc<str>, &
 }
 
 /// Another pod on a node that uses a claim.
-fn user(case: Case<'_>, itself: &PodKey, claim: &PodKey) -> Option<PodKey> {
+fn user(case: Case<'_>, itself: &ObjectKey, claim: &ObjectKey) -> Option<ObjectKey> {
     let cluster = &case.snapshot.cluster;
     let mut pods = cluster.pods.iter();
     let found = pods.find(|(key, pod)| {
@@ -153,7 +153,7 @@ fn user(case: Case<'_>, itself: &PodKey, claim: &PodKey) -> Option<PodKey> {
 }
 
 /// A claim for one pod alone that two of these pods use.
-pub(super) fn shared(case: Case<'_>, pods: &[(&PodKey, &Pod)]) -> Option<PodKey> {
+pub(super) fn shared(case: Case<'_>, pods: &[(&ObjectKey, &Pod)]) -> Option<ObjectKey> {
     let mut seen = BTreeSet::new();
     for (key, pod) in pods {
         // A pod may name a claim twice.
@@ -169,7 +169,7 @@ pub(super) fn shared(case: Case<'_>, pods: &[(&PodKey, &Pod)]) -> Option<PodKey>
 }
 
 /// The volumes of a pod that CSI drivers attach.
-pub(super) fn attached(case: Case<'_>, key: &PodKey, pod: &Pod) -> BTreeSet<AttachedVolume> {
+pub(super) fn attached(case: Case<'_>, key: &ObjectKey, pod: &Pod) -> BTreeSet<AttachedVolume> {
     let cluster = &case.snapshot.cluster;
     let mut found = BTreeSet::new();
     for (name, claim) in claims(case, key, pod) {

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::cluster::{Claim, Cluster, Pod, PodKey};
+use model::cluster::{Claim, Cluster, ObjectKey, Pod};
 use model::policy::Policy;
-use model::reasons::VolumeMisfit;
+use model::reasons::VolumeFilterFailure;
 use model::scheduling::Volume;
 
 use crate::constraints::fit::volumes::VolumeNeed;
@@ -23,7 +23,7 @@ pub(crate) type Attached = (Arc<str>, Arc<str>);
 #[derive(Debug, Default)]
 pub(crate) struct Claims<'a> {
     /// Bound pods by namespace and claim, for `ReadWriteOncePod` claims alone.
-    users: BTreeMap<(&'a str, &'a str), Vec<&'a PodKey>>,
+    users: BTreeMap<(&'a str, &'a str), Vec<&'a ObjectKey>>,
     /// Drivers that have a limit anywhere; others are not counted.
     limited: BTreeSet<&'a str>,
     /// VolumeAttachments of drivers with limits, by node.
@@ -106,7 +106,7 @@ impl<'a> Claims<'a> {
     }
 
     /// A pod on a node, other than `itself`, that uses a claim which one pod alone may use.
-    pub(crate) fn user(&self, itself: &PodKey, name: &str) -> Option<&'a PodKey> {
+    pub(crate) fn user(&self, itself: &ObjectKey, name: &str) -> Option<&'a ObjectKey> {
         let users = self.users.get(&(&*itself.namespace, name))?;
         users.iter().find(|user| **user != itself).copied()
     }
@@ -120,7 +120,7 @@ impl<'a> Claims<'a> {
     pub(crate) fn used<'p>(
         &self,
         cluster: &Cluster,
-        pods: impl Iterator<Item = (&'p PodKey, &'p Pod)>,
+        pods: impl Iterator<Item = (&'p ObjectKey, &'p Pod)>,
     ) -> BTreeSet<Attached> {
         let mut used = BTreeSet::new();
         for (key, pod) in pods {
@@ -169,13 +169,13 @@ impl<'a> Claims<'a> {
 
 /// Claims for one pod alone that this decision has given to pods which are not bound yet.
 #[derive(Debug, Default)]
-pub(crate) struct Promises<'a> {
-    users: BTreeMap<(&'a str, Arc<str>), &'a PodKey>,
+pub(crate) struct ClaimReservations<'a> {
+    users: BTreeMap<(&'a str, Arc<str>), &'a ObjectKey>,
 }
 
-impl<'a> Promises<'a> {
+impl<'a> ClaimReservations<'a> {
     /// A pod that has a place uses its claims.
-    pub(crate) fn give(&mut self, key: &'a PodKey, need: Option<&VolumeNeed>) {
+    pub(crate) fn reserve(&mut self, key: &'a ObjectKey, need: Option<&VolumeNeed>) {
         for name in need.into_iter().flat_map(|need| &need.alone) {
             let claim = (&*key.namespace, name.clone());
             self.users.entry(claim).or_insert(key);
@@ -183,10 +183,14 @@ impl<'a> Promises<'a> {
     }
 
     /// Why a pod must wait for another that got its claim first, if it must.
-    pub(crate) fn taken(&self, key: &PodKey, need: Option<&VolumeNeed>) -> Option<VolumeMisfit> {
+    pub(crate) fn refusal(
+        &self,
+        key: &ObjectKey,
+        need: Option<&VolumeNeed>,
+    ) -> Option<VolumeFilterFailure> {
         need?.alone.iter().find_map(|name| {
             let user = self.users.get(&(&*key.namespace, name.clone()))?;
-            (*user != key).then(|| VolumeMisfit::ClaimPromised {
+            (*user != key).then(|| VolumeFilterFailure::ClaimReserved {
                 claim: name.clone(),
                 user: (*user).clone(),
             })
@@ -195,7 +199,7 @@ impl<'a> Promises<'a> {
 }
 
 /// The name of the claim behind a volume of a pod, if there is one.
-pub(crate) fn claim_name(key: &PodKey, volume: &Volume) -> Option<Arc<str>> {
+pub(crate) fn claim_name(key: &ObjectKey, volume: &Volume) -> Option<Arc<str>> {
     match volume {
         Volume::Claim(name) => Some(name.clone()),
         Volume::Ephemeral { name, .. } => Some(format!("{}-{name}", key.name).into()),
@@ -204,5 +208,5 @@ pub(crate) fn claim_name(key: &PodKey, volume: &Volume) -> Option<Arc<str>> {
 }
 
 fn claim<'c>(cluster: &'c Cluster, namespace: &str, name: &str) -> Option<&'c Claim> {
-    cluster.claims.get(&PodKey::new(namespace, name))
+    cluster.claims.get(&ObjectKey::new(namespace, name))
 }

@@ -83,7 +83,7 @@ impl VolumeRoom {
     }
 
     /// What is said where it is not reached.
-    pub(crate) fn misfit(&self) -> NoFreeStorage {
+    pub(crate) fn filter_failure(&self) -> NoFreeStorage {
         let (class, asked) = (self.of.class.clone(), self.asked);
         let Some((Reverse(most), _)) = self.of.places.first() else {
             return NoFreeStorage::Unpublished { class, asked };

@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::cluster::{Claim, Cluster, Free, PersistentVolume, PodKey};
-use model::reasons::VolumeMisfit;
+use model::cluster::{Claim, Cluster, Free, ObjectKey, PersistentVolume};
+use model::reasons::VolumeFilterFailure;
 use model::scheduling::{Labels, NodeTerm, Operator, Volume};
 
 use crate::constraints::claims::claim_name;
@@ -54,9 +54,9 @@ pub(crate) struct FreeVolumes<'a> {
     sets: IndexVec<EqualVolumesId, EqualVolumes<'a>>,
     matching: IndexVec<MatchingId, MatchingVolumes<'a>>,
     /// The matching sets of claims that wait; one without is served by no volume there is.
-    of: BTreeMap<&'a PodKey, MatchingId>,
+    of: BTreeMap<&'a ObjectKey, MatchingId>,
     /// Claims that several pods wait with: one volume does for all of them.
-    shared: BTreeSet<PodKey>,
+    shared: BTreeSet<ObjectKey>,
 }
 
 /// A node as volumes see it.
@@ -72,14 +72,14 @@ pub(crate) struct VolumeNode<'p> {
 #[derive(Debug, Default)]
 pub(crate) struct AssumedBindings {
     taken: BTreeMap<EqualVolumesId, u64>,
-    held: BTreeMap<PodKey, EqualVolumesId>,
+    held: BTreeMap<ObjectKey, EqualVolumesId>,
 }
 
 /// What pods would take beyond that.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VolumeBindings {
     taken: Vec<(EqualVolumesId, u64)>,
-    held: Vec<(PodKey, EqualVolumesId)>,
+    held: Vec<(ObjectKey, EqualVolumesId)>,
 }
 
 impl<'a> FreeVolumes<'a> {
@@ -87,7 +87,7 @@ impl<'a> FreeVolumes<'a> {
     /// a consumer.
     pub(crate) fn of(cluster: &'a Cluster, unbound: &[Keyed<'a>]) -> FreeVolumes<'a> {
         let claims = cluster.claims.iter();
-        let waiting: Vec<(&PodKey, &Claim, &str)> = claims
+        let waiting: Vec<(&ObjectKey, &Claim, &str)> = claims
             .filter_map(|(key, claim)| Some((key, claim, class_of(cluster, claim)?)))
             .collect();
         let classes: BTreeSet<&str> = waiting.iter().map(|(_, _, class)| *class).collect();
@@ -98,7 +98,7 @@ impl<'a> FreeVolumes<'a> {
         if volumes.sets.is_empty() {
             return volumes;
         }
-        let mut kept: BTreeMap<&PodKey, Vec<EqualVolumesId>> = BTreeMap::new();
+        let mut kept: BTreeMap<&ObjectKey, Vec<EqualVolumesId>> = BTreeMap::new();
         for (id, set) in volumes.sets.indexed() {
             if let Some(claim) = &set.free.claim {
                 kept.entry(claim).or_default().push(id);
@@ -161,13 +161,13 @@ impl<'a> FreeVolumes<'a> {
     }
 
     fn find_shared(&mut self, unbound: &[Keyed<'a>]) {
-        let mut seen: BTreeSet<PodKey> = BTreeSet::new();
+        let mut seen: BTreeSet<ObjectKey> = BTreeSet::new();
         for (key, pod) in unbound {
             let volumes = pod.shape.volumes.iter();
             let plain = volumes.filter(|volume| matches!(volume, Volume::Claim(_)));
             let names: BTreeSet<Arc<str>> = plain.filter_map(|v| claim_name(key, v)).collect();
             for name in names {
-                let claim = PodKey::new(key.namespace.clone(), name);
+                let claim = ObjectKey::new(key.namespace.clone(), name);
                 if self.of.contains_key(&claim) && !seen.insert(claim.clone()) {
                     self.shared.insert(claim);
                 }
@@ -176,12 +176,12 @@ impl<'a> FreeVolumes<'a> {
     }
 
     /// The matching sets of a claim, if any volume there is could serve it.
-    pub(crate) fn matching(&self, claim: &PodKey) -> Option<MatchingId> {
+    pub(crate) fn matching(&self, claim: &ObjectKey) -> Option<MatchingId> {
         self.of.get(claim).copied()
     }
 
     /// Whether several pods wait with a claim.
-    pub(crate) fn shared(&self, claim: &PodKey) -> bool {
+    pub(crate) fn shared(&self, claim: &ObjectKey) -> bool {
         self.shared.contains(claim)
     }
 
@@ -285,7 +285,7 @@ impl AssumedBindings {
     /// The set that serves a shared claim already.
     fn held(
         &self,
-        claim: &PodKey,
+        claim: &ObjectKey,
         bindings: &VolumeBindings,
         chosen: usize,
     ) -> Option<EqualVolumesId> {
@@ -315,12 +315,12 @@ impl AssumedBindings {
     }
 
     /// Why a pod with this need finds no volumes on a node, if it does not.
-    pub(crate) fn misfit(
+    pub(crate) fn filter_failure(
         &self,
         volumes: &FreeVolumes<'_>,
         need: &VolumeNeed,
         at: VolumeNode<'_>,
-    ) -> Option<VolumeMisfit> {
+    ) -> Option<VolumeFilterFailure> {
         if self.serve(volumes, need, at, 1, &mut VolumeBindings::default()) == 1 {
             return None;
         }
@@ -347,7 +347,7 @@ impl VolumeBindings {
         found.map_or(0, |(_, count)| *count)
     }
 
-    fn take(&mut self, set: EqualVolumesId, shared: Option<&PodKey>) {
+    fn take(&mut self, set: EqualVolumesId, shared: Option<&ObjectKey>) {
         match self.taken.iter_mut().find(|(of, _)| *of == set) {
             Some((_, count)) => *count += 1,
             None => self.taken.push((set, 1)),

@@ -1,6 +1,6 @@
 //! Pods as the rules see them: kinds of pods, and how many of a kind are on a node.
 
-use model::cluster::{Pod, PodKey};
+use model::cluster::{ObjectKey, Pod};
 use model::scheduling::PodShape;
 
 use crate::index::ShapeId;
@@ -8,7 +8,7 @@ use crate::index::ShapeId;
 pub(crate) use model::scheduling::HOSTNAME_LABEL;
 
 /// A pod with its key.
-pub(crate) type Keyed<'a> = (&'a PodKey, &'a Pod);
+pub(crate) type Keyed<'a> = (&'a ObjectKey, &'a Pod);
 
 /// A shape in a namespace: what filters read of a pod, and of all pods that are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use model::action::{self, Action, Kind, NodeRef, Precondition, Reason, Target};
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::decision::Decision;
 use model::memory::{self, Memory};
 use model::policy::Policy;
@@ -14,7 +14,7 @@ use model::report::{PodVerdict, Report};
 use model::snapshot::Snapshot;
 use model::time::{Span, Time};
 
-use crate::constraints::claims::Promises;
+use crate::constraints::claims::ClaimReservations;
 use crate::constraints::shape::NamespacedShape;
 use crate::decision::holds::Holds;
 use crate::decision::pod_to_place::PodToPlace;
@@ -37,9 +37,9 @@ pub(crate) struct DecisionBuilder<'a> {
     pub(crate) plan: Vec<Action>,
     pub(crate) report: Report,
     /// Claims for one pod alone that pods of this decision got.
-    pub(crate) promises: Promises<'a>,
+    pub(crate) claim_reservations: ClaimReservations<'a>,
     /// The pods that are not bound, in the order of their keys, with their verdicts.
-    lines: IndexVec<LineIndex, (PodKey, Option<PodVerdict>)>,
+    lines: IndexVec<LineIndex, (ObjectKey, Option<PodVerdict>)>,
     wake: Option<Time>,
     /// The budget of work.
     pub(crate) steps: u64,
@@ -70,7 +70,7 @@ impl<'a> DecisionBuilder<'a> {
             holds: Holds::default(),
             plan: Vec::new(),
             report: Report::default(),
-            promises: Promises::default(),
+            claim_reservations: ClaimReservations::default(),
             lines: IndexVec::default(),
             wake: None,
             steps: DECISION_STEPS,
@@ -99,7 +99,7 @@ impl<'a> DecisionBuilder<'a> {
     }
 
     /// A line in the report for one more pod; pods come in the order of their keys.
-    pub(crate) fn line(&mut self, key: &PodKey) -> LineIndex {
+    pub(crate) fn line(&mut self, key: &ObjectKey) -> LineIndex {
         self.lines.push((key.clone(), None))
     }
 

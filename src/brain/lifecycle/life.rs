@@ -6,7 +6,7 @@
 //! of ours left that was cut short needs none: nothing is in it any more.
 
 use model::action::{Kind, Reason};
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::foreign::ForeignText;
 use model::guard::{self, SCALE_DOWN_DISABLED, disables_scale_down};
 use model::mark::Ownership;
@@ -42,7 +42,7 @@ pub(crate) fn plan(turn: &mut DecisionBuilder<'_>) {
 
 /// The pods that are evicted from a node that never took pods for good. Some came all the same: those that tolerate every taint are bound to
 /// a node as soon as it is registered.
-fn pods_that_leave(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> Vec<PodKey> {
+fn pods_that_leave(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> Vec<ObjectKey> {
     let pods = machine.node.map(|(node, _)| turn.view.pods(node));
     let pods = pods.unwrap_or_default().iter();
     let leave = pods.filter(|(_, pod)| !pod.mirror && !guard::is_daemon(&pod.shape));

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::action::is_being_made;
-use model::cluster::{Node, Pod, PodKey, ReadyStatus};
+use model::cluster::{Node, ObjectKey, Pod, ReadyStatus};
 use model::mark::Ownership;
 use model::memory::Memory;
 use model::policy::{InstanceType, LEAVING_TAINT, Policy, PoolPolicy, STARTUP_TAINT};
@@ -158,7 +158,7 @@ impl<'a> MachineView<'a> {
 
 impl<'a> SnapshotView<'a> {
     /// What the claims of `pod` ask; `None` for a pod without claims.
-    pub(crate) fn need(&self, key: &PodKey, pod: &Pod) -> Option<VolumeNeed> {
+    pub(crate) fn need(&self, key: &ObjectKey, pod: &Pod) -> Option<VolumeNeed> {
         volumes::need(key, pod, self.claim_view())
     }
 

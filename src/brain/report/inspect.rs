@@ -1,7 +1,7 @@
 //! Parts of a decision, asked for one at a time: what a drain of a node would do, how full a node is,
 //! what a node that does not exist yet would be. For explanations and for conformance cases.
 
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::memory::Memory;
 use model::policy::{Policy, PoolPolicy};
 use model::reasons::{Blocked, Refused};
@@ -25,13 +25,13 @@ use crate::simulation::offer;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DrainPreview {
     /// They are evicted, or have ended and go.
-    pub evict: Vec<PodKey>,
+    pub evict: Vec<ObjectKey>,
     /// A DaemonSet's, or said to be like that: they block nothing.
-    pub daemons: Vec<PodKey>,
+    pub daemons: Vec<ObjectKey>,
     /// Static, long dead or going already.
-    pub ignored: Vec<PodKey>,
+    pub ignored: Vec<ObjectKey>,
     /// These block: pod, cluster-autoscaler's `BlockingPodReason`, and the rule in words.
-    pub blocked: Vec<(PodKey, Blocked)>,
+    pub blocked: Vec<(ObjectKey, Blocked)>,
 }
 
 /// What a drain of `node` would do, by the rules that look at single pods. Ended pods of the node
@@ -179,7 +179,7 @@ pub fn daemon_fits(snapshot: &Snapshot, shape: &PodShape, node: &str) -> bool {
             taints: &of.taints,
             unschedulable: of.unschedulable,
         };
-        fit::misfit(shape, place).is_none()
+        fit::filter_failure(shape, place).is_none()
     })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::cluster::{Node, PodKey};
+use model::cluster::{Node, ObjectKey};
 use model::disruption::ConsolidationPolicy;
 use model::drift::Outdated;
 use model::guard::{DO_NOT_DISRUPT, Guard, SCALE_DOWN_DISABLED, disables_scale_down};
@@ -54,7 +54,7 @@ pub(crate) struct RemovalCandidate<'a> {
     /// Draining it takes more evictions at once than its budgets allow.
     pub(crate) risky: bool,
     /// Where its pods would go.
-    pub(crate) landing: BTreeMap<PodKey, Arc<str>>,
+    pub(crate) landing: BTreeMap<ObjectKey, Arc<str>>,
 }
 
 /// Pods that are alike and need another place.

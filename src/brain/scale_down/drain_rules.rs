@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::cluster::{DisruptionBudget, Phase, Pod, PodKey};
+use model::cluster::{DisruptionBudget, ObjectKey, Phase, Pod};
 use model::guard::{self, DO_NOT_DISRUPT, Guard, SAFE_TO_EVICT};
 use model::policy::ScaleDown;
 use model::reasons::{Blocked, Kept};
@@ -97,10 +97,10 @@ pub(crate) fn concerned(pod: &Pod, now: Time) -> bool {
 #[derive(Clone, Debug)]
 pub(crate) struct Budgets<'a> {
     /// By namespace.
-    all: BTreeMap<&'a str, Vec<(&'a PodKey, &'a DisruptionBudget)>>,
-    left: BTreeMap<&'a PodKey, i64>,
+    all: BTreeMap<&'a str, Vec<(&'a ObjectKey, &'a DisruptionBudget)>>,
+    left: BTreeMap<&'a ObjectKey, i64>,
     /// Nodes that take of each, in this plan and under way.
-    nodes: BTreeMap<&'a PodKey, u32>,
+    nodes: BTreeMap<&'a ObjectKey, u32>,
 }
 
 impl<'a> Budgets<'a> {
@@ -133,7 +133,7 @@ impl<'a> Budgets<'a> {
     }
 
     /// The budgets that a pod counts in.
-    fn matching(&self, key: &PodKey, pod: &Pod) -> Vec<(&'a PodKey, &'a DisruptionBudget)> {
+    fn matching(&self, key: &ObjectKey, pod: &Pod) -> Vec<(&'a ObjectKey, &'a DisruptionBudget)> {
         let of_namespace = self.all.get(&*key.namespace);
         of_namespace
             .map_or(&[][..], Vec::as_slice)
@@ -144,7 +144,7 @@ impl<'a> Budgets<'a> {
     }
 
     /// Why a pod may not be evicted now, if it may not.
-    fn refusal(&self, key: &PodKey, pod: &Pod) -> Option<Blocked> {
+    fn refusal(&self, key: &ObjectKey, pod: &Pod) -> Option<Blocked> {
         if pod.phase == Phase::Pending {
             return None;
         }
@@ -164,7 +164,7 @@ impl<'a> Budgets<'a> {
     }
 
     /// What a removal of a node with these pods takes, by budget.
-    fn cost(&self, pods: &[Keyed<'_>]) -> BTreeMap<&'a PodKey, i64> {
+    fn cost(&self, pods: &[Keyed<'_>]) -> BTreeMap<&'a ObjectKey, i64> {
         let mut cost = BTreeMap::new();
         for (key, pod) in pods.iter().filter(|(_, pod)| pod.deletion.is_none()) {
             for (name, budget) in self.matching(key, pod) {
@@ -218,7 +218,11 @@ fn spends(pod: &Pod, budget: &DisruptionBudget) -> bool {
 }
 
 /// The fate of one pod.
-pub(crate) fn decide_outcome(key: &PodKey, pod: &Pod, rules: DrainRules<'_, '_>) -> DrainOutcome {
+pub(crate) fn decide_outcome(
+    key: &ObjectKey,
+    pod: &Pod,
+    rules: DrainRules<'_, '_>,
+) -> DrainOutcome {
     if !concerned(pod, rules.now) {
         return match held_daemon(key, pod, rules) {
             Some(block) => DrainOutcome::Blocks(block),
@@ -250,7 +254,7 @@ pub(crate) fn decide_outcome(key: &PodKey, pod: &Pod, rules: DrainRules<'_, '_>)
 /// Why a pod that no drain moves, a DaemonSet's or a static one, keeps its node from being consolidated, if
 /// it does. No disruption budget counts for a pod that nobody evicts: a static one, and one that says itself, by toleration or annotation,
 /// that it stays. What the configuration says of the others is not known here: their budgets count.
-fn held_daemon(key: &PodKey, pod: &Pod, rules: DrainRules<'_, '_>) -> Option<Block> {
+fn held_daemon(key: &ObjectKey, pod: &Pod, rules: DrainRules<'_, '_>) -> Option<Block> {
     if !rules.strict || pod.deletion.is_some() || !(pod.mirror || daemon(pod)) {
         return None;
     }
@@ -276,7 +280,7 @@ fn guarded(pod: &Pod, now: Time) -> Option<Block> {
     })
 }
 
-fn blocking(key: &PodKey, pod: &Pod, rules: DrainRules<'_, '_>) -> Option<Block> {
+fn blocking(key: &ObjectKey, pod: &Pod, rules: DrainRules<'_, '_>) -> Option<Block> {
     let DrainRules {
         settings,
         budgets,

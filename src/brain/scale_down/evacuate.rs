@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::cluster::{Pod, PodKey};
+use model::cluster::{ObjectKey, Pod};
 
 use crate::decision::turn::DecisionBuilder;
 use crate::index::NodeIndex;
@@ -27,7 +27,7 @@ pub(crate) struct Evacuees<'a> {
     /// By simulated node: how it can go, or why it stays.
     nodes: BTreeMap<NodeIndex, Result<RemovalCandidate<'a>, KeepReason>>,
     /// Pods that run there and find room nowhere else.
-    pub(crate) displaced: BTreeMap<&'a PodKey, &'a Pod>,
+    pub(crate) displaced: BTreeMap<&'a ObjectKey, &'a Pod>,
 }
 
 impl<'a> Evacuees<'a> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::cluster::{Pod, PodKey};
+use model::cluster::{ObjectKey, Pod};
 use model::memory::{Evicted, Memory};
 use model::scheduling::PodShape;
 use model::time::Span;
@@ -60,7 +60,7 @@ pub(crate) fn note(turn: &mut DecisionBuilder<'_>) {
     turn.memory.evicted = evicted;
 }
 
-fn remembered(key: &PodKey, pod: &Pod, now: model::time::Time) -> Evicted {
+fn remembered(key: &ObjectKey, pod: &Pod, now: model::time::Time) -> Evicted {
     Evicted {
         pod: key.clone(),
         shape: pod.shape.clone(),

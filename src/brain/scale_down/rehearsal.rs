@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::reasons::Kept;
 
 use crate::constraints::fit;
@@ -156,7 +156,7 @@ pub(crate) fn reschedule<'c, 'a>(
     world: &mut SimCluster<'a>,
     candidate: &'c RemovalCandidate<'a>,
     fit_index: &mut FitIndex,
-    landing: &mut BTreeMap<PodKey, std::sync::Arc<str>>,
+    landing: &mut BTreeMap<ObjectKey, std::sync::Arc<str>>,
     undo: &mut RehearsalUndo,
 ) -> Vec<Unplaced<'c, 'a>> {
     let counted: Vec<_> = candidate.loads.iter().map(PodsToMove::counted).collect();
@@ -212,26 +212,28 @@ pub(crate) fn by_name(world: &SimCluster<'_>, mut nodes: Vec<NodeIndex>) -> Vec<
 pub(crate) fn no_place(
     world: &SimCluster<'_>,
     load: &PodsToMove<'_>,
-    pod: Option<&PodKey>,
+    pod: Option<&ObjectKey>,
     open: &[NodeIndex],
 ) -> KeepReason {
     let shape = world.shapes[load.shape].shape;
     let first = open.first().copied();
-    let misfit = first.and_then(|index| {
+    let filter_failure = first.and_then(|index| {
         let node = &world.nodes[index];
         world
-            .misfit(index, shape, load.need.as_deref())
-            .or_else(|| fit::crowded(shape, &node.free, &node.ports))
+            .filter_failure(index, shape, load.need.as_deref())
+            .or_else(|| fit::first_shortage(shape, &node.free, &node.ports))
             .or_else(|| {
                 let rules = world.inter_pod.known_rules(load.shape)?;
-                world.inter_pod.misfit(rules, world.inter_pod.at(index))
+                world
+                    .inter_pod
+                    .filter_failure(rules, world.inter_pod.at(index))
             })
     });
     let keep = KeepReason::because(Kept::NoPlace {
         expected: pod.is_none(),
         others: open.len(),
         nearest: first.map(|index| world.nodes[index].name.clone()),
-        misfit: misfit.map(|misfit| Box::new(fit::here(misfit))),
+        filter_failure: filter_failure.map(|filter_failure| Box::new(fit::here(filter_failure))),
     });
     match pod {
         Some(key) => keep.pod(key),

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::action::{Kind, Precondition, Reason};
-use model::cluster::{Node, PodKey, ReadyStatus};
+use model::cluster::{Node, ObjectKey, ReadyStatus};
 use model::memory::Memory;
 use model::policy::ScaleDown;
 use model::reasons::{Aborted, Kept, Removed};
@@ -38,7 +38,7 @@ use crate::simulation::world::SimCluster;
 #[derive(Clone, Debug)]
 pub(crate) struct KeepReason {
     pub(crate) why: Kept,
-    pub(crate) pod: Option<PodKey>,
+    pub(crate) pod: Option<ObjectKey>,
     pub(crate) until: Option<Time>,
 }
 
@@ -56,7 +56,7 @@ impl KeepReason {
         self
     }
 
-    pub(crate) fn pod(mut self, pod: &PodKey) -> KeepReason {
+    pub(crate) fn pod(mut self, pod: &ObjectKey) -> KeepReason {
         self.pod = Some(pod.clone());
         self
     }

@@ -61,10 +61,10 @@ pub(crate) fn list_open<'c, 'a>(
 
 /// What limits still allow, in numbers that a search can reckon with.
 #[derive(Debug)]
-pub(crate) struct Spare {
-    pub(crate) pools: IndexVec<PoolIndex, Allowance>,
+pub(crate) struct RemainingRoom {
+    pub(crate) pools: IndexVec<PoolIndex, RemainingMachines>,
     /// Over all pools.
-    pub(crate) total: Allowance,
+    pub(crate) total: RemainingMachines,
     pub(crate) hosts: IndexVec<HostIndex, HostCapacity>,
     /// What each pool asks of hosts in each of its regions.
     pub(crate) demands: IndexVec<PoolRegionIndex, HostDemand>,
@@ -76,7 +76,7 @@ pub(crate) struct Spare {
 
 /// What may still be made.
 #[derive(Clone, Debug, Hash)]
-pub(crate) struct Allowance {
+pub(crate) struct RemainingMachines {
     pub(crate) machines: u64,
     /// Cores of all of them, in thousandths.
     pub(crate) cpu_milli: i64,
@@ -516,7 +516,11 @@ impl LimitTracker {
     }
 
     /// What limits still allow.
-    pub(crate) fn spare(&self, turn: &DecisionBuilder<'_>, choices: &ChoiceList<'_>) -> Spare {
+    pub(crate) fn remaining(
+        &self,
+        turn: &DecisionBuilder<'_>,
+        choices: &ChoiceList<'_>,
+    ) -> RemainingRoom {
         let left =
             |max: Option<i64>, used: i64| max.map_or(i64::MAX, |max| max.saturating_sub(used));
         let free_vmids = self.free_vmids(turn);
@@ -532,7 +536,7 @@ impl LimitTracker {
             let open = places
                 .any(|choice| choice.pool_index == pool && self.pool_admits(turn, choice).is_ok());
             let most = if open { u64::from(policy.max) } else { 0 };
-            Allowance {
+            RemainingMachines {
                 machines: most.saturating_sub(used.machines).min(numbered),
                 cpu_milli: left(policy.max_cpu_milli, used.cpu_milli),
                 memory: left(policy.max_memory, used.memory),
@@ -549,9 +553,9 @@ impl LimitTracker {
         };
         let in_flight = u64::from(scale_up.max_in_flight).saturating_sub(self.in_flight);
         let numbered = numbers.most(&number_demands);
-        Spare {
+        RemainingRoom {
             pools,
-            total: Allowance {
+            total: RemainingMachines {
                 machines: nodes.min(in_flight).min(numbered),
                 cpu_milli: left(self.totals.max_cpu_milli, cpu),
                 memory: left(self.totals.max_memory, memory),

@@ -42,7 +42,7 @@ impl<'a> Bookings<'a> {
     ///
     /// A pod that is nominated for its place needs none; it keeps its own for when kube-scheduler clears the
     /// nomination. Neither has a place that [`Followers::release`] takes from it.
-    pub(crate) fn recall(
+    pub(crate) fn restore(
         turn: &mut DecisionBuilder<'a>,
         world: &SimCluster<'a>,
         demand: &mut Demand<'a>,

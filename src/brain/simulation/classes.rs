@@ -110,7 +110,7 @@ impl<'a> NodeClasses<'a> {
                 taints: &class.taints,
                 unschedulable: class.unschedulable,
             };
-            let fits = fit::misfit(requirement_fits.shape, place).is_none();
+            let fits = fit::filter_failure(requirement_fits.shape, place).is_none();
             requirement_fits.fits.push(fits);
         }
     }
@@ -120,7 +120,7 @@ impl<'a> NodeClasses<'a> {
         let requirement_fits = &self.requirement_fits[id];
         match requirement_fits.fits.get(node.class) {
             Some(fits) => *fits,
-            None => fit::misfit(requirement_fits.shape, node.place()).is_none(),
+            None => fit::filter_failure(requirement_fits.shape, node.place()).is_none(),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::cluster::{Phase, Pod, PodKey};
+use model::cluster::{ObjectKey, Phase, Pod};
 use model::guard;
 use model::reasons::{Excess, Ignored, Reasons, Refused};
 use model::report::PodVerdict;
@@ -160,7 +160,7 @@ pub(crate) fn place_nominated<'a>(turn: &mut DecisionBuilder<'a>, world: &mut Si
                 let need = turn.view.need(key, pod);
                 world.welcome(&node, key, pod, need.as_ref());
                 if let Some(need) = need {
-                    turn.promises.give(key, Some(&need));
+                    turn.claim_reservations.reserve(key, Some(&need));
                 }
             }
             Triage::Ignored(_) => keep_nominated(turn, world, key, pod),
@@ -174,7 +174,7 @@ pub(crate) fn place_nominated<'a>(turn: &mut DecisionBuilder<'a>, world: &mut Si
 pub(crate) fn collect<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    evacuated: &BTreeMap<&'a PodKey, &'a Pod>,
+    evacuated: &BTreeMap<&'a ObjectKey, &'a Pod>,
 ) -> Demand<'a> {
     let mut found = GroupsFound::default();
     let mut nominated = BTreeMap::new();
@@ -239,7 +239,7 @@ pub(crate) fn collect<'a>(
 fn keep_nominated<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    key: &'a PodKey,
+    key: &'a ObjectKey,
     pod: &'a Pod,
 ) {
     let Some(node) = &pod.nominated else {

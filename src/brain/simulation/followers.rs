@@ -323,7 +323,11 @@ impl TargetUnit {
             let need = of.need.as_deref();
             // These come off its list one by one.
             world.inter_pod.work(of.pods.len());
-            if turn.promises.taken(of.pods[0].key, need).is_some() {
+            if turn
+                .claim_reservations
+                .refusal(of.pods[0].key, need)
+                .is_some()
+            {
                 return false;
             }
             let asked = (of.shape, need);
@@ -361,10 +365,10 @@ impl TargetUnit {
             let of = &groups[*group];
             let volume = of.need.as_deref().and_then(|need| {
                 let given = &world.assumed;
-                choice.volume_misfit(offer, need, &world.free_volumes, given)
+                choice.volume_filter_failure(offer, need, &world.free_volumes, given)
             });
             let shape = world.shapes[of.shape].shape;
-            volume.is_none() && choice.misfit(offer, shape).is_none()
+            volume.is_none() && choice.filter_failure(offer, shape).is_none()
         });
         let Some((target, _)) = self.parts.first().filter(|_| each_fits) else {
             return false;

@@ -10,13 +10,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::action::Target;
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::facts::{self, Facts};
 use model::mark::Mark;
 use model::policy::{
     INSTANCE_TYPE_LABEL, InstanceType, POOL_LABEL, PoolPolicy, REGION_LABEL, ZONE_LABEL,
 };
-use model::reasons::{HostRefused, Misfit, Refused};
+use model::reasons::{FilterFailure, HostRefused, Refused};
 use model::region::TemplateCopy;
 use model::resources::Resources;
 use model::scheduling::{HostPort, Labels, PodShape};
@@ -122,7 +122,7 @@ pub(crate) struct Offer<'a> {
 /// A DaemonSet's pod that is to come to a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Daemon<'a> {
-    pub(crate) key: &'a PodKey,
+    pub(crate) key: &'a ObjectKey,
     /// The template's.
     pub(crate) shape: &'a Arc<PodShape>,
     /// What its pods ask for beyond the template: admission (a `LimitRange`, the vertical pod
@@ -165,9 +165,9 @@ impl Offer<'_> {
     }
 
     /// A host port that is taken on an empty node is a DaemonSet's: names it.
-    fn name_daemon(&self, misfit: Misfit) -> Misfit {
-        let Misfit::HostPort { port, .. } = misfit else {
-            return misfit;
+    fn name_daemon(&self, filter_failure: FilterFailure) -> FilterFailure {
+        let FilterFailure::HostPort { port, .. } = filter_failure else {
+            return filter_failure;
         };
         let has = |daemon: &&Daemon<'_>| {
             let theirs = &daemon.shape.host_ports;
@@ -175,7 +175,7 @@ impl Offer<'_> {
         };
         let daemon_set = self.residents.iter().find(has);
         let daemon_set = daemon_set.map(|daemon| daemon.key.clone());
-        Misfit::HostPort { port, daemon_set }
+        FilterFailure::HostPort { port, daemon_set }
     }
 }
 
@@ -191,37 +191,44 @@ impl Choice<'_> {
     }
 
     /// Why a pod of this shape fits on no empty node of this offer, if it does not.
-    pub(crate) fn misfit(&self, offer: &Offer<'_>, shape: &PodShape) -> Option<Misfit> {
-        self.misfits(offer, shape).next()
+    pub(crate) fn filter_failure(
+        &self,
+        offer: &Offer<'_>,
+        shape: &PodShape,
+    ) -> Option<FilterFailure> {
+        self.filter_failures(offer, shape).next()
     }
 
     /// All that keeps a pod of this shape off an empty node of this offer, in the order of the filters.
-    pub(crate) fn misfits<'s>(
+    pub(crate) fn filter_failures<'s>(
         &'s self,
         offer: &'s Offer<'_>,
         shape: &'s PodShape,
-    ) -> impl Iterator<Item = Misfit> + 's {
-        let crowded = std::iter::once_with(|| fit::all_crowded(shape, &offer.free, &offer.ports));
-        let crowded = crowded.flatten().map(|misfit| offer.name_daemon(misfit));
-        fit::misfits(shape, self.place(offer)).chain(crowded)
+    ) -> impl Iterator<Item = FilterFailure> + 's {
+        let shortage =
+            std::iter::once_with(|| fit::all_shortages(shape, &offer.free, &offer.ports));
+        let shortage = shortage
+            .flatten()
+            .map(|filter_failure| offer.name_daemon(filter_failure));
+        fit::filter_failures(shape, self.place(offer)).chain(shortage)
     }
 
     /// Why claims may not be used on an empty node of this offer, if they may not; volumes were given to
     /// others as `given` says.
-    pub(crate) fn volume_misfit(
+    pub(crate) fn volume_filter_failure(
         &self,
         offer: &Offer<'_>,
         need: &VolumeNeed,
         free_volumes: &FreeVolumes<'_>,
         assumed: &AssumedBindings,
-    ) -> Option<Misfit> {
+    ) -> Option<FilterFailure> {
         let at = offer.at();
-        volumes::misfit(need, at.name, at.labels, at.new)
-            .or_else(|| self.slots.as_ref()?.misfit(need))
+        volumes::filter_failure(need, at.name, at.labels, at.new)
+            .or_else(|| self.slots.as_ref()?.filter_failure(need))
             .or_else(|| {
                 assumed
-                    .misfit(free_volumes, need, at)
-                    .map(|volume| Misfit::Volume { volume })
+                    .filter_failure(free_volumes, need, at)
+                    .map(|volume| FilterFailure::Volume { volume })
             })
     }
 }
@@ -503,7 +510,7 @@ pub(crate) fn daemons<'a>(
         .cluster
         .daemon_sets
         .iter()
-        .filter(|(_, set)| fit::misfit(&set.shape, place).is_none())
+        .filter(|(_, set)| fit::filter_failure(&set.shape, place).is_none())
         .map(|(key, set)| {
             let mut more = Resources::default();
             if let Some(asked) = turn.view.daemon_requests.get(&*set.uid) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::report::PodVerdict;
 
 use crate::constraints::fit::volumes::VolumeNeed;
@@ -42,7 +42,7 @@ pub(crate) fn existing<'c, 'a>(
     let working = order.partition_point(|node| world.nodes[*node].origin == NodeOrigin::Node);
     let working = FitPlaceIndex(working);
     let followers = Followers::find(turn, world, &demand.groups);
-    let mut bookings = Bookings::recall(turn, world, &mut demand, &followers);
+    let mut bookings = Bookings::restore(turn, world, &mut demand, &followers);
     let mut groups = demand.groups;
     let mut targets = TargetPlacing::new(followers, working, offers);
     // Pods that depend on other pods are tried again as long as something was placed in between:
@@ -163,7 +163,11 @@ pub(crate) fn place_pods<'a>(
     let mut placed = 0;
     let need = group.need.clone();
     let first = pods.first().copied();
-    if first.is_some_and(|first| turn.promises.taken(first.key, need.as_deref()).is_some()) {
+    if first.is_some_and(|first| {
+        turn.claim_reservations
+            .refusal(first.key, need.as_deref())
+            .is_some()
+    }) {
         return 0;
     }
     for placed_pods in put(turn, world, need.as_deref()) {
@@ -188,7 +192,7 @@ pub(crate) fn place_pods<'a>(
         placed += count;
     }
     if let Some(first) = first.filter(|_| placed > 0) {
-        turn.promises.give(first.key, need.as_deref());
+        turn.claim_reservations.reserve(first.key, need.as_deref());
     }
     placed
 }
@@ -199,7 +203,7 @@ pub(crate) struct PlacedPods {
     pub(crate) node: NodeIndex,
     pub(crate) count: usize,
     /// Who is preempted for them.
-    pub(crate) preempts: BTreeMap<PodKey, i32>,
+    pub(crate) preempts: BTreeMap<ObjectKey, i32>,
 }
 
 impl PlacedPods {
@@ -427,7 +431,7 @@ pub(crate) fn admitted(
 ) -> Option<u64> {
     let node = &world.nodes[index];
     let room = node.room(world.shapes[id].shape);
-    if room == 0 || !world.admits(id, index) || world.reach_misfit(index, need).is_some() {
+    if room == 0 || !world.admits(id, index) || world.reach_filter_failure(index, need).is_some() {
         return None;
     }
     let most = rules.map_or(u64::MAX, |rules| {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use model::action::{CreateSpec, Kind, Precondition, Reason, Target};
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::cpus::CpuSet;
 use model::mark::Mark;
 use model::network::NicAddresses;
@@ -296,8 +296,8 @@ fn create_spec(
     })
 }
 
-fn sorted<'k>(pods: impl Iterator<Item = &'k PodKey>) -> Vec<PodKey> {
-    let mut pods: Vec<PodKey> = pods.cloned().collect();
+fn sorted<'k>(pods: impl Iterator<Item = &'k ObjectKey>) -> Vec<ObjectKey> {
+    let mut pods: Vec<ObjectKey> = pods.cloned().collect();
     pods.sort();
     pods
 }

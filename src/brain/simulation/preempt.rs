@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::resources::Resources;
 
 use crate::constraints::fit::volumes::VolumeNeed;
@@ -77,11 +77,11 @@ impl PreemptingPod {
         &self,
         world: &SimCluster<'_>,
         view: &SnapshotView<'_>,
-    ) -> BTreeMap<PodKey, i32> {
+    ) -> BTreeMap<ObjectKey, i32> {
         let on = view.pods(&world.nodes[self.node].name);
         let of = |(id, before, count): &(ShapeId, u64, u64)| {
             let shape = world.shapes[*id];
-            let same = move |key: &PodKey, pod: &model::cluster::Pod| {
+            let same = move |key: &ObjectKey, pod: &model::cluster::Pod| {
                 let other = NamespacedShape {
                     namespace: &key.namespace,
                     shape: &pod.shape,
@@ -188,7 +188,7 @@ fn make_way(
     if node.closed
         || !expendable_pods.may_hold(&world.shapes[id].shape.requests, &node.free)
         || !world.admits(id, index)
-        || world.reach_misfit(index, need).is_some()
+        || world.reach_filter_failure(index, need).is_some()
     {
         return None;
     }
@@ -245,7 +245,7 @@ pub(crate) fn ask(
     id: ShapeId,
     need: Option<&VolumeNeed>,
     index: NodeIndex,
-) -> Option<BTreeMap<PodKey, i32>> {
+) -> Option<BTreeMap<ObjectKey, i32>> {
     if !world.preempts(id) {
         return None;
     }

@@ -8,9 +8,9 @@ use crate::index::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::cluster::{Pod, PodKey};
+use model::cluster::{ObjectKey, Pod};
 use model::policy::Policy;
-use model::reasons::Misfit;
+use model::reasons::FilterFailure;
 use model::resources::Resources;
 use model::scheduling::{HostPort, Labels, PodShape, Taint};
 use model::shared::Shared;
@@ -230,43 +230,45 @@ impl<'a> SimCluster<'a> {
     }
 
     /// Why a shape may not be on a place at all, whatever else runs there.
-    pub(crate) fn misfit(
+    pub(crate) fn filter_failure(
         &self,
         index: NodeIndex,
         shape: &PodShape,
         need: Option<&VolumeNeed>,
-    ) -> Option<Misfit> {
-        self.misfits(index, shape, need).next()
+    ) -> Option<FilterFailure> {
+        self.filter_failures(index, shape, need).next()
     }
 
     /// All that keeps a shape off a place, whatever else runs there, in the order of the filters; of volumes the first that is wrong.
-    pub(crate) fn misfits<'s>(
+    pub(crate) fn filter_failures<'s>(
         &'s self,
         index: NodeIndex,
         shape: &'s PodShape,
         need: Option<&'s VolumeNeed>,
-    ) -> impl Iterator<Item = Misfit> + use<'s, 'a> {
+    ) -> impl Iterator<Item = FilterFailure> + use<'s, 'a> {
         let node = &self.nodes[index];
         let volume = std::iter::once_with(move || {
-            self.reach_misfit(index, need).or_else(|| {
-                let why = self.assumed.misfit(&self.free_volumes, need?, node.at());
-                why.map(|volume| Misfit::Volume { volume })
+            self.reach_filter_failure(index, need).or_else(|| {
+                let why = self
+                    .assumed
+                    .filter_failure(&self.free_volumes, need?, node.at());
+                why.map(|volume| FilterFailure::Volume { volume })
             })
         });
-        fit::misfits(shape, node.place()).chain(volume.flatten())
+        fit::filter_failures(shape, node.place()).chain(volume.flatten())
     }
 
     /// Why claims may not be used on a place, whatever else runs there. Volumes that claims could take are
     /// another matter: [`SimCluster::served`].
-    pub(crate) fn reach_misfit(
+    pub(crate) fn reach_filter_failure(
         &self,
         index: NodeIndex,
         need: Option<&VolumeNeed>,
-    ) -> Option<Misfit> {
+    ) -> Option<FilterFailure> {
         let (node, need) = (&self.nodes[index], need?);
         let at = node.at();
-        volumes::misfit(need, at.name, at.labels, at.new)
-            .or_else(|| node.slots.as_ref()?.misfit(need))
+        volumes::filter_failure(need, at.name, at.labels, at.new)
+            .or_else(|| node.slots.as_ref()?.filter_failure(need))
     }
 
     /// How many pods, `limit` at most, find volumes on a place for claims that wait.
@@ -507,7 +509,7 @@ impl<'a> SimCluster<'a> {
     pub(crate) fn welcome(
         &mut self,
         name: &str,
-        key: &'a PodKey,
+        key: &'a ObjectKey,
         pod: &'a Pod,
         need: Option<&VolumeNeed>,
     ) {

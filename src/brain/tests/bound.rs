@@ -235,8 +235,8 @@ fn the_bound_is_below_the_best_and_mostly_it() {
         failure_persistence: None,
         ..Config::default()
     };
-    let dice = TestRng::deterministic_rng(config.rng_algorithm);
-    let mut runner = TestRunner::new_with_rng(config, dice);
+    let rng = TestRng::deterministic_rng(config.rng_algorithm);
+    let mut runner = TestRunner::new_with_rng(config, rng);
     let tally_cell = std::cell::RefCell::new(&mut tally);
     runner
         .run(&tiny(), |tiny| {

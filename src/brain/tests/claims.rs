@@ -1,7 +1,7 @@
 //! Claims for one pod alone, attach limits, zones of volumes, volumes that are being deleted.
 
 use super::lab::{Lab, lab, made, verdict, why};
-use model::cluster::{Attachment, Claim, PersistentVolume, PodKey, StorageClass, ZoneLabel};
+use model::cluster::{Attachment, Claim, ObjectKey, PersistentVolume, StorageClass, ZoneLabel};
 use model::report::PodVerdict;
 use model::scheduling::{Labels, Volume};
 
@@ -44,7 +44,9 @@ fn bound(lab: Lab, name: &str, change: impl FnOnce(&mut Claim, &mut PersistentVo
     change(&mut claim, &mut volume);
     lab.with(|lab| {
         let cluster = &mut lab.snapshot.cluster;
-        cluster.claims.insert(PodKey::new("default", name), claim);
+        cluster
+            .claims
+            .insert(ObjectKey::new("default", name), claim);
         cluster.volumes.insert(name.into(), volume);
     })
 }
@@ -57,7 +59,7 @@ fn unbound(lab: Lab, name: &str) -> Lab {
     };
     lab.with(|lab| {
         let claims = &mut lab.snapshot.cluster.claims;
-        claims.insert(PodKey::new("default", name), claim);
+        claims.insert(ObjectKey::new("default", name), claim);
     })
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::lab::{Lab, kept, lab, made, removed, shape, verdict};
 use crate::budget::{within, within_steps};
 use crate::{decide, decide_within};
-use model::cluster::{DisruptionBudget, Phase, Pod, PodKey};
+use model::cluster::{DisruptionBudget, ObjectKey, Phase, Pod};
 use model::decision::Decision;
 use model::reasons::Refused;
 use model::report::PodVerdict;
@@ -126,7 +126,7 @@ const TWISTS: [(&str, Twist); 10] = [
 impl Lab {
     fn pod_of(mut self, namespace: &str, name: &str, change: impl FnOnce(&mut Pod)) -> Lab {
         let pods = &mut self.snapshot.cluster.pods;
-        let key = PodKey::new("default", name);
+        let key = ObjectKey::new("default", name);
         let had = pods.remove(&key);
         self = self.pod(name, 100, 64);
         let pods = &mut self.snapshot.cluster.pods;
@@ -135,7 +135,7 @@ impl Lab {
             pods.insert(key, had);
         }
         change(&mut pod);
-        pods.insert(PodKey::new(namespace, name), pod);
+        pods.insert(ObjectKey::new(namespace, name), pod);
         self
     }
 
@@ -377,7 +377,7 @@ fn disruption_budgets_without_number_are_not_asked() {
             always_allow_unhealthy: false,
             healthy: true,
         };
-        let key = PodKey::new("evil", format!("b{number}"));
+        let key = ObjectKey::new("evil", format!("b{number}"));
         lab.snapshot.cluster.budgets.insert(key, budget);
     }
     let (decision, _) = lab.decide_within(100_000);

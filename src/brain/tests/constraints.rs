@@ -1,7 +1,7 @@
 //! Node selectors, affinity, taints, volumes, other pods.
 
 use super::lab::{Lab, lab, made, owner, shape, verdict, why};
-use model::cluster::{Claim, PersistentVolume, Phase, Pod, PodKey, StorageClass};
+use model::cluster::{Claim, ObjectKey, PersistentVolume, Phase, Pod, StorageClass};
 use model::reasons::Warning;
 use model::report::PodVerdict;
 use model::scheduling::{
@@ -187,7 +187,9 @@ fn claim(lab: Lab, claim: Claim, class: StorageClass, volume: PersistentVolume) 
         shape.volumes.push(Volume::Claim("data".into()));
     });
     let cluster = &mut lab.snapshot.cluster;
-    cluster.claims.insert(PodKey::new("default", "data"), claim);
+    cluster
+        .claims
+        .insert(ObjectKey::new("default", "data"), claim);
     cluster.storage_classes.insert("fast".into(), class);
     cluster.volumes.insert("pv".into(), volume);
     lab

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::lab::{Lab, lab, removed};
 use crate::check::{self, CheckRule};
 use model::action::{Action, Kind};
-use model::cluster::{Phase, PodKey};
+use model::cluster::{ObjectKey, Phase};
 use model::policy::LEAVING_TAINT;
 use model::region::{Busy, Step};
 use model::scheduling::Taint;
@@ -112,7 +112,7 @@ impl Town {
     }
 
     /// The pods of a node that were not evicted yet.
-    fn left_on(&self, node: &str) -> Vec<PodKey> {
+    fn left_on(&self, node: &str) -> Vec<ObjectKey> {
         let pods = self.lab.snapshot.cluster.pods.iter();
         let here = pods.filter(|(_, pod)| pod.node.as_deref() == Some(node));
         let here = here.filter(|(_, pod)| pod.deletion.is_none());

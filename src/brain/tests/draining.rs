@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::lab::{Lab, kept, lab, owner, removed};
-use model::cluster::{Phase, Pod, PodKey};
+use model::cluster::{ObjectKey, Phase, Pod};
 use model::scheduling::Volume;
 use model::time::Span;
 
@@ -20,9 +20,9 @@ fn node_with(namespace: &str, change: impl FnOnce(&mut Pod)) -> Lab {
         .edit("web", change);
     let pods = &mut lab.snapshot.cluster.pods;
     let pod = pods
-        .remove(&PodKey::new("default", "web"))
+        .remove(&ObjectKey::new("default", "web"))
         .expect("just made");
-    pods.insert(PodKey::new(namespace, "web"), pod);
+    pods.insert(ObjectKey::new(namespace, "web"), pod);
     lab
 }
 
@@ -99,7 +99,7 @@ fn dr_07_dr_08_dr_10_system_pods() {
         let lab = node_with("kube-system", |_| {});
         let created = lab.now - age;
         let mut lab = lab;
-        let key = PodKey::new("kube-system", "web");
+        let key = ObjectKey::new("kube-system", "web");
         lab.snapshot
             .cluster
             .pods
@@ -114,9 +114,9 @@ fn dr_07_dr_08_dr_10_system_pods() {
         let mut lab = system(Span::minutes(10)).budget("b", app, 1);
         let budgets = &mut lab.snapshot.cluster.budgets;
         let budget = budgets
-            .remove(&PodKey::new("default", "b"))
+            .remove(&ObjectKey::new("default", "b"))
             .expect("just made");
-        budgets.insert(PodKey::new("kube-system", "b"), budget);
+        budgets.insert(ObjectKey::new("kube-system", "b"), budget);
         outcome(lab)
     };
     assert_eq!(budget("web"), "goes");
@@ -194,9 +194,9 @@ fn dr_17_dr_24_cn_28_nx_02_budgets() {
     let mut elsewhere = with(0);
     let budgets = &mut elsewhere.snapshot.cluster.budgets;
     let budget = budgets
-        .remove(&PodKey::new("default", "b"))
+        .remove(&ObjectKey::new("default", "b"))
         .expect("just made");
-    budgets.insert(PodKey::new("elsewhere", "b"), budget);
+    budgets.insert(ObjectKey::new("elsewhere", "b"), budget);
     assert_eq!(outcome(elsewhere), "goes");
     let sick = with(0).edit("web", |pod| pod.ready = false);
     assert_eq!(outcome(sick.clone()), "NotEnoughPdb");
@@ -288,7 +288,7 @@ fn dr_25_the_age_of_a_system_pod_excuses_nothing_else() {
         let lab = node_with("kube-system", change);
         let created = lab.now - Span::minutes(120);
         let mut lab = lab;
-        let key = PodKey::new("kube-system", "web");
+        let key = ObjectKey::new("kube-system", "web");
         lab.snapshot
             .cluster
             .pods

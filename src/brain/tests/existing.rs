@@ -273,7 +273,7 @@ fn if_18_followers_join_the_zone_of_a_machine_on_its_way() {
         .next()
         .expect("one")
         .clone();
-    let key = model::cluster::PodKey::new("default", "web-1");
+    let key = model::cluster::ObjectKey::new("default", "web-1");
     lab.snapshot.cluster.pods.insert(
         key,
         model::cluster::Pod {

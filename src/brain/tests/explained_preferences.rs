@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::lab::{GI, Lab, lab, shape};
 use super::wide;
 use crate::report::explain::{self, Asked};
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::policy::ZONE_LABEL;
 use model::report::PodVerdict;
 use model::scheduling::{
@@ -27,8 +27,8 @@ fn story(lab: &Lab, pod: &str) -> PodStory {
         decision: &decision,
         now: lab.now,
     };
-    let told = explain::pod(asked, &PodKey::new("default", pod)).expect("the pod is there");
-    let again = explain::pod(asked, &PodKey::new("default", pod));
+    let told = explain::pod(asked, &ObjectKey::new("default", pod)).expect("the pod is there");
+    let again = explain::pod(asked, &ObjectKey::new("default", pod));
     assert_eq!(again.as_ref(), Some(&told));
     told
 }
@@ -269,7 +269,8 @@ fn a_pod_that_runs_is_told_of_where_it_runs_and_one_without_place_of_nothing() {
     let lab = lab.edit("web", |pod| {
         *pod = model::cluster::Pod {
             shape: Arc::new(shape("web", 64_000, 1)),
-            ..world().pod("web", 1, 1).snapshot.cluster.pods[&PodKey::new("default", "web")].clone()
+            ..world().pod("web", 1, 1).snapshot.cluster.pods[&ObjectKey::new("default", "web")]
+                .clone()
         };
     });
     let told = story(&lab, "web");
@@ -308,8 +309,8 @@ proptest! {
                 // A machine that became a node under another name is known by its own.
                 prop_assert!(at.is_none() || pod.node.is_some(), "{key} has a place: {at:?}");
             }
-            let offers = told.offers.iter().map(|offer| (&offer.misfit, &offer.further));
-            let nodes = told.nodes.iter().map(|node| (&node.misfit, &node.further));
+            let offers = told.offers.iter().map(|offer| (&offer.filter_failure, &offer.further));
+            let nodes = told.nodes.iter().map(|node| (&node.filter_failure, &node.further));
             for (first, further) in offers.chain(nodes) {
                 let all: Vec<_> = first.iter().chain(further).collect();
                 let alike = |one: &_| all.iter().filter(|other| **other == one).count() > 1;

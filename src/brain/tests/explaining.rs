@@ -7,7 +7,7 @@ use super::lab::{Lab, lab, owner};
 use super::optimum::{build, tiny_below_min};
 use crate::report::explain::{self, Asked};
 use model::action::Kind;
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::memory::Backoff;
 use model::reasons::{Refused, Unremovable};
 use model::report::{NodeVerdict, PodVerdict};
@@ -26,7 +26,7 @@ fn asked(lab: &Lab) -> (Option<PodStory>, Option<NodeStory>) {
         now: lab.now,
     };
     (
-        explain::pod(asked, &PodKey::new("default", "web")),
+        explain::pod(asked, &ObjectKey::new("default", "web")),
         explain::node(asked, "n1"),
     )
 }
@@ -50,17 +50,23 @@ fn a_pending_pod_is_tried_everywhere_with_numbers() {
         panic!("{:?}", story.nodes);
     };
     assert_eq!(
-        node.misfit.as_ref().map(ToString::to_string).as_deref(),
+        node.filter_failure
+            .as_ref()
+            .map(ToString::to_string)
+            .as_deref(),
         Some("cpu: asks 4, 0.5 are free")
     );
     // One answer for each type on each of the three hosts.
     assert_eq!(story.offers.len(), 6);
     for offer in &story.offers {
         let fits = &*offer.instance_type == "big";
-        assert_eq!(offer.misfit.is_none(), fits, "{offer:?}");
+        assert_eq!(offer.filter_failure.is_none(), fits, "{offer:?}");
         assert_eq!(offer.held, None);
     }
-    let why = story.offers[0].misfit.as_ref().map(ToString::to_string);
+    let why = story.offers[0]
+        .filter_failure
+        .as_ref()
+        .map(ToString::to_string);
     let why = why.as_deref();
     assert_eq!(why, Some("cpu: asks 4, a node offers 2 after DaemonSets"));
 }
@@ -83,7 +89,7 @@ fn all_that_keeps_a_pod_away_is_told_and_not_the_first_alone() {
         let story = asked(lab).0.expect("the pod is there");
         let offer = story.offers.iter().find(|o| &*o.instance_type == kind);
         let offer = offer.expect("an offer");
-        let all = offer.misfit.iter().chain(&offer.further);
+        let all = offer.filter_failure.iter().chain(&offer.further);
         all.map(ToString::to_string).collect::<Vec<_>>()
     };
     let of_pool = [
@@ -121,7 +127,7 @@ fn a_daemon_set_that_has_the_host_port_on_new_nodes_is_named() {
         port: 80,
     };
     let mut lab = world().daemon("quiet", 10, 10).daemon("proxy", 10, 10);
-    let proxy = PodKey::new("kube-system", "proxy");
+    let proxy = ObjectKey::new("kube-system", "proxy");
     let sets = &mut lab.snapshot.cluster.daemon_sets;
     let set = sets.get_mut(&proxy).expect("just made");
     let shape = Arc::make_mut(&mut set.shape);
@@ -131,7 +137,7 @@ fn a_daemon_set_that_has_the_host_port_on_new_nodes_is_named() {
         .shape("web", |shape| shape.host_ports.push(port.clone()));
     let story = asked(&lab).0.expect("the pod is there");
     for offer in &story.offers {
-        let why = offer.misfit.as_ref().expect("a reason").to_string();
+        let why = offer.filter_failure.as_ref().expect("a reason").to_string();
         let wanted =
             "host port 80/TCP is taken by the DaemonSet kube-system/proxy on each new node";
         assert_eq!(why, wanted);
@@ -153,7 +159,7 @@ fn a_pod_does_not_stand_in_its_own_way() {
     ] {
         let (story, _) = asked(&lab);
         let story = story.expect("the pod is there");
-        assert_eq!(story.nodes[0].misfit, None);
+        assert_eq!(story.nodes[0].filter_failure, None);
     }
 }
 
@@ -166,7 +172,7 @@ fn what_fits_and_may_not_be_made_says_both() {
     let story = story.expect("the pod is there");
     let big = story.offers.iter().find(|o| &*o.instance_type == "big");
     let big = big.expect("an offer");
-    assert_eq!(big.misfit, None);
+    assert_eq!(big.filter_failure, None);
     let held = big
         .held
         .as_ref()
@@ -234,7 +240,7 @@ fn a_pod_that_finds_no_other_place_is_unplaced() {
 fn a_node_names_the_pending_pods_that_are_to_come() {
     let (_, story) = asked(&world().pod("web", 400, 100));
     let story = story.expect("the node is there");
-    assert_eq!(story.expected, [PodKey::new("default", "web")]);
+    assert_eq!(story.expected, [ObjectKey::new("default", "web")]);
 }
 
 /// What is said of the pods of `n1`: fate and why.
@@ -452,7 +458,7 @@ proptest! {
                     let mut offers = story.offers.iter();
                     let offer = offers.find(|offer| of(offer) == taken && offer.host == action.target.host);
                     let offer = offer.expect("an offer");
-                    prop_assert!(offer.misfit.is_none() && offer.held.is_none(), "{offer:?}");
+                    prop_assert!(offer.filter_failure.is_none() && offer.held.is_none(), "{offer:?}");
                     prop_assert!(!others.contains_key(&*taken), "{others:?}");
                     others
                 }
@@ -461,9 +467,9 @@ proptest! {
             };
             for (choice, why) in &**others {
                 let offers = story.offers.iter().filter(|offer| *of(offer) == **choice);
-                let fits = offers.clone().any(|offer| offer.misfit.is_none());
-                let misfit = matches!(*why.first, Refused::Misfit { .. });
-                prop_assert!(!(fits && misfit), "{choice}: {why:?}, {:?}", story.offers);
+                let fits = offers.clone().any(|offer| offer.filter_failure.is_none());
+                let filter_failure = matches!(*why.first, Refused::FilterFailure { .. });
+                prop_assert!(!(fits && filter_failure), "{choice}: {why:?}, {:?}", story.offers);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::decision::Decision;
 use model::policy::ZONE_LABEL;
 use model::region::Step;
@@ -10,7 +10,7 @@ use model::report::PodVerdict;
 use model::scheduling::{HOSTNAME_LABEL, LabelSelector, Labels, PodShape, PodTerm};
 
 use super::lab::{Lab, lab, made};
-use super::sizing::{Dice, first_world};
+use super::sizing::{SeededRng, first_world};
 use crate::report::explain::{self, Asked};
 
 /// A term that takes in pods of this app; the lab's pods have their name, without the number, as the label `app`.
@@ -48,7 +48,7 @@ fn pair(types: &[&str]) -> Lab {
 
 /// Where a pod goes: the name of a node or of a machine on its way, `new`, or `waits`.
 fn place(decision: &Decision, name: &str) -> String {
-    match &decision.report.pods[&PodKey::new("default", name)] {
+    match &decision.report.pods[&ObjectKey::new("default", name)] {
         PodVerdict::FitsNode { node, .. } => node.to_string(),
         PodVerdict::FitsMachine { machine } => machine.to_string(),
         PodVerdict::Triggers { .. } => "new".to_owned(),
@@ -293,7 +293,7 @@ fn explanations_have_the_target_where_the_decision_has_it() {
         decision: &decision,
         now: lab.now,
     };
-    let story = explain::pod(asked, &PodKey::new("default", "follower-0")).expect("a pod");
+    let story = explain::pod(asked, &ObjectKey::new("default", "follower-0")).expect("a pod");
     let on = story.nodes.iter().find(|node| &*node.name == "m0");
     let free = &on.expect("the machine on its way").free;
     assert_eq!(free.cpu_milli, 4000, "{story:?}");
@@ -302,38 +302,38 @@ fn explanations_have_the_target_where_the_decision_has_it() {
 /// Machines on their way, one or two targets of which each has followers, pods whose own kind they must be beside, and strangers. A large machine
 /// holds each target with all its followers.
 fn random(case: u64) -> Lab {
-    let mut dice = Dice::new(case);
+    let mut rng = SeededRng::new(case);
     let mut lab = lab()
         .kind("small", 4, 8192)
         .kind("large", 8, 16_384)
         .pool("p", &["small", "large"]);
-    for at in 0..=dice.below(3) {
+    for at in 0..=rng.below(3) {
         lab = lab.machine(
             &format!("m{at}"),
             "p",
-            dice.one(&["small", "large"]),
+            rng.one(&["small", "large"]),
             Step::Agent,
         );
     }
-    for (target, followers) in [("a", "b"), ("c", "d")].into_iter().take(1 + dice.below(2)) {
-        let own = dice.one(&[1000, 2000, 3000]);
-        let targets = dice.one(&[1, 1, 1, 2]);
+    for (target, followers) in [("a", "b"), ("c", "d")].into_iter().take(1 + rng.below(2)) {
+        let own = rng.one(&[1000, 2000, 3000]);
+        let targets = rng.one(&[1, 1, 1, 2]);
         lab = lab.pods(target, targets, own, 512);
-        let count = 1 + dice.below(3);
+        let count = 1 + rng.below(3);
         let each = (8000 - own) / 1000 / i64::try_from(count).expect("few") * 500;
         lab = lab.pods(followers, count, each + 100, 512);
         let follow = follow(if target == "a" { "a" } else { "c" });
         lab = lab.shapes(&format!("{followers}-"), follow);
-        if dice.below(3) == 0 {
+        if rng.below(3) == 0 {
             lab = lab.shapes(&format!("{target}-"), |shape| shape.priority = 1);
         }
     }
-    if dice.below(3) == 0 {
+    if rng.below(3) == 0 {
         lab = lab
-            .pods("e", 2 + dice.below(3), 1500, 512)
+            .pods("e", 2 + rng.below(3), 1500, 512)
             .shapes("e-", self::follow("e"));
     }
-    lab.pods("web", dice.below(6), dice.one(&[500, 1000, 1500]), 512)
+    lab.pods("web", rng.below(6), rng.one(&[500, 1000, 1500]), 512)
 }
 
 /// Nobody waits, the second decision with the same view does as the first one, and few machines are made. `PROPTEST_CASES` says how many worlds are tried.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::lab::{GI, Lab, MI, lab, made, verdict, why};
 use model::action::{Kind, Reason};
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::policy::Reserved;
 use model::reasons::Ignored;
 use model::report::PodVerdict;
@@ -131,7 +131,7 @@ fn bp_14_bp_15_extended_resources_of_different_types() {
                 .snapshot
                 .cluster
                 .pods
-                .contains_key(&PodKey::new("default", *pod))
+                .contains_key(&ObjectKey::new("default", *pod))
             {
                 lab = lab.pod(pod, 10, 10);
             }
@@ -205,12 +205,12 @@ fn bp_25_fifty_thousand_small_pods_fill_every_node() {
         .pod("small", 50, 0)
         .pod("large", 95, 0);
     for (name, count) in [("small", 50_000), ("large", 1_000)] {
-        let key = PodKey::new("default", name);
+        let key = ObjectKey::new("default", name);
         let pod = lab.snapshot.cluster.pods.remove(&key).expect("just made");
         for n in 0..count {
             let mut pod = pod.clone();
             pod.uid = format!("{name}-{n}").into();
-            let key = PodKey::new("default", format!("{name}-{n}"));
+            let key = ObjectKey::new("default", format!("{name}-{n}"));
             lab.snapshot.cluster.pods.insert(key, pod);
         }
     }
@@ -512,7 +512,7 @@ fn pods_that_admission_made_larger_than_their_daemon_set_says_count_as_they_are(
     let mut lab = plain(4, 4096, 110)
         .daemon("log", 100, 10)
         .ours("n1", "p", "one");
-    let uid = lab.snapshot.cluster.daemon_sets[&PodKey::new("kube-system", "log")]
+    let uid = lab.snapshot.cluster.daemon_sets[&ObjectKey::new("kube-system", "log")]
         .uid
         .clone();
     // A LimitRange gives the running pod a whole core.

@@ -3,7 +3,7 @@
 use super::lab::{GI, Lab, lab, made, verdict};
 use crate::Decision;
 use model::action::{Action, Kind, Reason};
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::policy::POOL_LABEL;
 use model::report::PodVerdict;
 use model::scheduling::{NodeTerm, Operator, PodShape, Requirement};
@@ -22,7 +22,7 @@ fn pool(min: u32) -> Lab {
 fn below(have: u32, min: u32, pods: &[&str]) -> Reason {
     let pods = pods
         .iter()
-        .map(|pod| PodKey::new("default", *pod))
+        .map(|pod| ObjectKey::new("default", *pod))
         .collect();
     Reason::BelowMin { have, min, pods }
 }
@@ -30,7 +30,7 @@ fn below(have: u32, min: u32, pods: &[&str]) -> Reason {
 fn pending(pods: &[&str]) -> Reason {
     let pods = pods
         .iter()
-        .map(|pod| PodKey::new("default", *pod))
+        .map(|pod| ObjectKey::new("default", *pod))
         .collect();
     Reason::PendingPods { pods }
 }
@@ -57,7 +57,7 @@ fn plan_of(lab: &Lab) -> Vec<(String, String, Reason)> {
 }
 
 /// The pods that the report sends to the machine of an action.
-fn sent_to(decision: &Decision, action: &Action) -> Vec<PodKey> {
+fn sent_to(decision: &Decision, action: &Action) -> Vec<ObjectKey> {
     let machine = &action.target.machine;
     let pods = decision.report.pods.iter().filter(
         |(_, verdict)| matches!(verdict, PodVerdict::Triggers { machine: to, .. } if to == machine),

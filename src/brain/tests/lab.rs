@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use model::action::Kind;
 use model::cluster::{
-    Cluster, DaemonSet, DisruptionBudget, Node, Phase, Pod, PodKey, Readiness, ReadyStatus,
+    Cluster, DaemonSet, DisruptionBudget, Node, ObjectKey, Phase, Pod, Readiness, ReadyStatus,
 };
 use model::decision::Decision;
 use model::mark::{Mark, Ownership};
@@ -221,7 +221,7 @@ impl Lab {
         self.snapshot
             .cluster
             .pods
-            .insert(PodKey::new("default", name), pod);
+            .insert(ObjectKey::new("default", name), pod);
         self
     }
 
@@ -246,7 +246,7 @@ impl Lab {
     /// Changes a pod.
     pub(crate) fn edit(mut self, name: &str, change: impl FnOnce(&mut Pod)) -> Lab {
         let pods = &mut self.snapshot.cluster.pods;
-        let pod = pods.get_mut(&PodKey::new("default", name));
+        let pod = pods.get_mut(&ObjectKey::new("default", name));
         change(pod.expect("a pod of this name"));
         self
     }
@@ -271,7 +271,7 @@ impl Lab {
         let mut shape = shape(name, milli, mib);
         shape.owner = Some(owner("DaemonSet", name));
         self.snapshot.cluster.daemon_sets.insert(
-            PodKey::new("kube-system", name),
+            ObjectKey::new("kube-system", name),
             DaemonSet {
                 uid: format!("uid-{name}").into(),
                 shape: Arc::new(shape),
@@ -500,7 +500,7 @@ impl Lab {
     /// A disruption budget over pods with the label `app`.
     pub(crate) fn budget(mut self, name: &str, app: &str, allowed: i32) -> Lab {
         self.snapshot.cluster.budgets.insert(
-            PodKey::new("default", name),
+            ObjectKey::new("default", name),
             DisruptionBudget {
                 selector: Some(LabelSelector {
                     labels: Labels::from([("app".into(), app.into())]),
@@ -571,7 +571,7 @@ pub(crate) fn removed(decision: &Decision) -> Vec<String> {
 
 /// The verdict on a pod of the namespace `default`.
 pub(crate) fn verdict<'a>(decision: &'a Decision, pod: &str) -> &'a PodVerdict {
-    &decision.report.pods[&PodKey::new("default", pod)]
+    &decision.report.pods[&ObjectKey::new("default", pod)]
 }
 
 /// The reason for which a node is kept.

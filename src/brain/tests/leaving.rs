@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::lab::{Lab, kept, lab, owner, removed};
 use crate::decide;
 use model::action::Reason;
-use model::cluster::{Pod, PodKey, ReadyStatus};
+use model::cluster::{ObjectKey, Pod, ReadyStatus};
 use model::decision::Decision;
 use model::policy::LEAVING_TAINT;
 use model::region::Busy;
@@ -208,7 +208,7 @@ fn after_eviction_of(
     lab.memory.unneeded_since.clear();
     let mut lab = lab.after(Span::seconds(5));
     for n in 0..evicted {
-        let key = PodKey::new("default", format!("gone-{n}"));
+        let key = ObjectKey::new("default", format!("gone-{n}"));
         lab.snapshot.cluster.pods.remove(&key);
     }
     lab

@@ -2,7 +2,7 @@
 
 use super::lab::{CLUSTER, Lab, lab, made, verdict};
 use model::action::{Kind, Reason};
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::decision::Decision;
 use model::mark::Ownership;
 use model::memory::Memory;
@@ -252,7 +252,7 @@ fn a_failed_machine_goes_with_the_pods_that_came_before_it_was_a_node() {
         let decision = lab.decide();
         assert_eq!(kinds(&decision), remove(true));
         let pods = &decision.plan[0].precondition.pods;
-        assert_eq!(pods, &[PodKey::new("default", "operator")]);
+        assert_eq!(pods, &[ObjectKey::new("default", "operator")]);
         let checked = crate::check::check(&decision.plan[0], &lab.snapshot, &lab.policy, lab.now);
         assert_eq!(checked, Ok(()));
     }

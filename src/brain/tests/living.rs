@@ -14,7 +14,7 @@ use super::wide::story::{tell, world as story};
 use super::wide::{Wide, wide};
 use crate::{check, decide};
 use model::action::{Action, Kind};
-use model::cluster::{Phase, Pod, PodKey};
+use model::cluster::{ObjectKey, Phase, Pod};
 use model::decision::Decision;
 use model::report::PodVerdict;
 use model::snapshot::Snapshot;
@@ -38,7 +38,7 @@ fn place(verdict: &PodVerdict) -> Option<&Arc<str>> {
 fn carry_out(lab: &mut Lab) -> Result<Decision, String> {
     let decision = lab.try_decide()?;
     lab.memory = decision.memory.clone();
-    let mut bound: Vec<(PodKey, Arc<str>)> = Vec::new();
+    let mut bound: Vec<(ObjectKey, Arc<str>)> = Vec::new();
     for action in &decision.plan {
         lab.begin(action);
         let landing = action.precondition.landing.iter();
@@ -93,7 +93,7 @@ fn carry_out(lab: &mut Lab) -> Result<Decision, String> {
 fn preempt(lab: &mut Lab, decision: &Decision) {
     let cutoff = lab.policy.scale_up.expendable_priority;
     let cluster = &mut lab.snapshot.cluster;
-    let mut victims: BTreeSet<PodKey> = BTreeSet::new();
+    let mut victims: BTreeSet<ObjectKey> = BTreeSet::new();
     for verdict in decision.report.pods.values() {
         if let PodVerdict::FitsNode { preempts, .. } = verdict {
             victims.extend(preempts.keys().cloned());
@@ -101,10 +101,10 @@ fn preempt(lab: &mut Lab, decision: &Decision) {
     }
     for (name, node) in &cluster.nodes {
         let here = |pod: &Pod| pod.node.as_ref() == Some(name) && !pod.phase.terminal();
-        let mut pods: Vec<(&PodKey, &Pod)> = cluster.pods.iter().collect();
+        let mut pods: Vec<(&ObjectKey, &Pod)> = cluster.pods.iter().collect();
         pods.retain(|(key, pod)| here(pod) && !victims.contains(*key));
         pods.sort_by_key(|(_, pod)| std::cmp::Reverse(pod.shape.priority));
-        let full = |pods: &[(&PodKey, &Pod)]| {
+        let full = |pods: &[(&ObjectKey, &Pod)]| {
             let sum = |name| -> i128 {
                 let asked = pods.iter().map(|(_, pod)| pod.shape.requests.get(name));
                 asked.map(|asked| i128::from(asked.max(0))).sum()
@@ -243,7 +243,7 @@ fn settles(world: &Wide) -> Result<(), String> {
 }
 
 /// Pods that get a place now.
-fn happy(decision: &Decision) -> BTreeSet<PodKey> {
+fn happy(decision: &Decision) -> BTreeSet<ObjectKey> {
     let pods = decision.report.pods.iter();
     pods.filter(|(_, verdict)| place(verdict).is_some())
         .map(|(key, _)| key.clone())
@@ -303,7 +303,7 @@ fn evicted_land(world: &Wide) -> Result<(), String> {
     let lab = lab.after(Span::seconds(20));
     let decision = lab.try_decide()?;
     let mut naive = Naive::of(&lab, &decision);
-    let mut evictions: Vec<(PodKey, Arc<str>)> = Vec::new();
+    let mut evictions: Vec<(ObjectKey, Arc<str>)> = Vec::new();
     for action in &decision.plan {
         if let (Kind::Remove { .. }, Some(node)) = (&action.kind, &action.target.node) {
             naive.world.nodes.retain(|spot| spot.name != node.name);
@@ -311,7 +311,7 @@ fn evicted_land(world: &Wide) -> Result<(), String> {
             evictions.extend(landing.map(|(key, to)| (key.clone(), to.clone())));
         }
     }
-    let landing = |key: &PodKey| {
+    let landing = |key: &ObjectKey| {
         let shape = &lab.snapshot.cluster.pods[key].shape;
         shape.spread.is_empty() && shape.pod_affinity.is_empty()
     };
@@ -324,7 +324,7 @@ fn evicted_land(world: &Wide) -> Result<(), String> {
     let verdict = naive.lay_all(&firm);
     verdict.map_err(|(key, why)| format!("{key} {why}{}", tell(&lab, &decision)))?;
     for (name, budget) in &lab.snapshot.cluster.budgets {
-        let counted = |key: &&PodKey| {
+        let counted = |key: &&ObjectKey| {
             let pod = &lab.snapshot.cluster.pods[*key];
             let wanted = budget.selector.as_ref().map(|selector| &selector.labels);
             key.namespace == name.namespace
@@ -504,7 +504,7 @@ proptest! {
         other.snapshot = serde_json::from_str(&text).expect("and is read again");
         let (one, two) = (decided(&lab), decided(&other));
         prop_assert!(one.plan == two.plan, "{}\n=== reversed{}", tell(&lab, &one), tell(&other, &two));
-        let places = |decision: &Decision| -> Vec<(PodKey, Option<Arc<str>>)> {
+        let places = |decision: &Decision| -> Vec<(ObjectKey, Option<Arc<str>>)> {
             let pods = decision.report.pods.iter();
             pods.map(|(key, verdict)| (key.clone(), place(verdict).cloned())).collect()
         };
@@ -560,7 +560,7 @@ proptest! {
         prop_assert!(before.plan == after.plan, "{}\n=== with it{}", tell(&lab, &before), tell(&more, &after));
         let same = before.report.pods.iter().eq(others);
         prop_assert!(same, "{}\n=== with it{}", tell(&lab, &before), tell(&more, &after));
-        let liar = &after.report.pods[&PodKey::new("default", "zz-liar")];
+        let liar = &after.report.pods[&ObjectKey::new("default", "zz-liar")];
         prop_assert!(matches!(liar, PodVerdict::NoCompatiblePool { .. }), "{:?}{}", liar, story(&more));
     }
 }

@@ -465,8 +465,8 @@ fn tally(worlds: impl Strategy<Value = Tiny>) -> Tally {
         ..Config::default()
     };
     // The same worlds in every run: how often plans are the best is a number to compare.
-    let dice = TestRng::deterministic_rng(config.rng_algorithm);
-    TestRunner::new_with_rng(config, dice)
+    let rng = TestRng::deterministic_rng(config.rng_algorithm);
+    TestRunner::new_with_rng(config, rng)
         .run(&worlds, |tiny| {
             tally.borrow_mut().add(&tiny);
             Ok(())

@@ -1,7 +1,7 @@
 //! Pods that must share a machine, where limits leave room for some of them alone: as many as can be have a place.
 
 use super::lab::{GI, Lab, MI, lab, made};
-use super::sizing::Dice;
+use super::sizing::SeededRng;
 use model::report::PodVerdict;
 use model::scheduling::{LabelSelector, Labels, PodTerm, SpreadConstraint};
 
@@ -146,31 +146,31 @@ fn pods_that_are_spread_twice_cost_no_more_than_need_be() {
 
 /// A world in which pods of one app insist on one machine, by themselves or with a pod of another app, and how many of them that machine has
 /// room for at most.
-fn company(dice: &mut Dice) -> (Lab, usize) {
+fn company(rng: &mut SeededRng) -> (Lab, usize) {
     let (milli, mib) = (
-        dice.one(&[250, 500, 1000, 1500]),
-        dice.one(&[512, 1024, 3072]),
+        rng.one(&[250, 500, 1000, 1500]),
+        rng.one(&[512, 1024, 3072]),
     );
-    let most = if dice.below(4) == 0 { 60 } else { 12 };
-    let count = 2 + dice.below(most);
+    let most = if rng.below(4) == 0 { 60 } else { 12 };
+    let count = 2 + rng.below(most);
     let mut sizes = Vec::new();
-    let types = 2 + dice.below(3);
+    let types = 2 + rng.below(3);
     for name in &["k0", "k1", "k2", "k3"][..types] {
-        let (cores, gib) = (dice.one(&[2, 4, 8, 16]), dice.one(&[4, 8, 16, 32, 64]));
+        let (cores, gib) = (rng.one(&[2, 4, 8, 16]), rng.one(&[4, 8, 16, 32, 64]));
         let plain = i64::from(cores) * 20_000 + gib * 10_000;
-        let price = plain * i64::try_from(70 + dice.below(60)).expect("small") / 100;
+        let price = plain * i64::try_from(70 + rng.below(60)).expect("small") / 100;
         sizes.push((*name, cores, gib, price));
     }
-    let follows = dice.below(2) == 0;
+    let follows = rng.below(2) == 0;
     let target = if follows { (100, 128) } else { (0, 0) };
     let mut lab = kinds(lab(), &sizes).pods("a", count, milli, mib);
     if follows {
         lab = lab.pods("b", 1, target.0, target.1);
     }
     let mut lab = with(lab, "a", if follows { "b" } else { "a" }, HOSTNAME);
-    let (cores, gib) = (dice.one(&[2, 4, 8, 12]), dice.one(&[6, 12, 24, 48]));
+    let (cores, gib) = (rng.one(&[2, 4, 8, 12]), rng.one(&[6, 12, 24, 48]));
     let (mut most_cores, mut most_gib) = (u32::MAX, i64::MAX);
-    match dice.below(4) {
+    match rng.below(4) {
         0 => most_cores = cores,
         1 => most_gib = gib,
         2 => (most_cores, most_gib) = (cores, gib),
@@ -184,7 +184,7 @@ fn company(dice: &mut Dice) -> (Lab, usize) {
             });
         }
     }
-    let limited = dice.below(2) == 0;
+    let limited = rng.below(2) == 0;
     lab = lab.edit_pool("ng", |pool| {
         pool.max = if limited { 1 } else { 3 };
         pool.max_cpu_milli = (most_cores < u32::MAX).then(|| i64::from(most_cores) * 1000);
@@ -207,11 +207,11 @@ fn company(dice: &mut Dice) -> (Lab, usize) {
 fn as_many_of_a_company_as_some_machine_holds_have_a_place() {
     let mut few = Vec::new();
     for case in 0..300 {
-        let mut dice = Dice::new(case);
-        let (lab, most) = company(&mut dice);
+        let mut rng = SeededRng::new(case);
+        let (lab, most) = company(&mut rng);
         let lab = if case % 3 == 0 {
-            let count = 1 + dice.below(6);
-            let size = (dice.one(&[100, 500, 2000]), dice.one(&[128, 2048, 6144]));
+            let count = 1 + rng.below(6);
+            let size = (rng.one(&[100, 500, 2000]), rng.one(&[128, 2048, 6144]));
             lab.pods("low", count, size.0, size.1)
                 .shapes("low-", |shape| shape.priority = -5)
         } else {

@@ -8,7 +8,7 @@ use super::wide::story::tell;
 use super::wide::{Wide, wide};
 use crate::decide;
 use filters::Site;
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::decision::Decision;
 use model::report::PodVerdict;
 use model::time::Span;
@@ -35,7 +35,7 @@ fn heard_of_all(lab: &Lab, decision: &Decision) -> bool {
     !pods.any(|key| silent(lab, key, decision))
 }
 
-fn depends(lab: &Lab, key: &PodKey) -> bool {
+fn depends(lab: &Lab, key: &ObjectKey) -> bool {
     let shape = &lab.snapshot.cluster.pods[key].shape;
     let defaults = &lab.policy.scale_up.default_spread;
     !shape.pod_affinity.is_empty()

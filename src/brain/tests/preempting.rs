@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::lab::{Lab, kept, lab, made, removed, verdict};
 use crate::check::{CheckRule, check_plan};
 use crate::report::explain::{self, Asked};
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::report::PodVerdict;
 use model::scheduling::{HostPort, LabelSelector, PodShape, PodTerm};
 use model::time::Span;
@@ -168,7 +168,7 @@ fn a_drained_pod_may_go_where_an_expendable_one_runs() {
     let lab = lab.after(Span::minutes(11));
     let plan = lab.decide().plan;
     assert_eq!(removed(&lab.decide()), ["n2"]);
-    let moves = PodKey::new("default", "moves");
+    let moves = ObjectKey::new("default", "moves");
     assert_eq!(&*plan[0].precondition.landing[&moves], "n1");
     let check = |lab: &Lab| {
         check_plan(&plan, &lab.snapshot, &lab.policy, lab.now).map_err(|refusal| refusal.rule)
@@ -203,8 +203,8 @@ fn a_story_names_who_is_preempted() {
         decision: &decision,
         now: lab.now,
     };
-    let story = explain::pod(asked, &PodKey::new("default", "web2")).expect("the pod is there");
-    let low = BTreeMap::from([(PodKey::new("default", "low"), -100)]);
+    let story = explain::pod(asked, &ObjectKey::new("default", "web2")).expect("the pod is there");
+    let low = BTreeMap::from([(ObjectKey::new("default", "low"), -100)]);
     assert_eq!(
         story.verdict,
         Some(PodVerdict::FitsNode {
@@ -213,7 +213,7 @@ fn a_story_names_who_is_preempted() {
         })
     );
     assert_eq!(
-        (&story.nodes[0].misfit, &story.nodes[0].preempts),
+        (&story.nodes[0].filter_failure, &story.nodes[0].preempts),
         (&None, &low)
     );
 }

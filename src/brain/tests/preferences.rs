@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::lab::{Lab, lab, made, owner};
 use crate::check;
 use model::action::Kind;
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::decision::Decision;
 use model::policy::{Policy, ZONE_LABEL};
 use model::report::PodVerdict;
@@ -47,7 +47,7 @@ fn app(shape: &mut PodShape, name: &str) {
 
 /// The machine that a pod of the namespace `default` is planned for.
 fn machine<'a>(decision: &'a Decision, pod: &str) -> &'a str {
-    match &decision.report.pods[&PodKey::new("default", pod)] {
+    match &decision.report.pods[&ObjectKey::new("default", pod)] {
         PodVerdict::Triggers { machine, .. } => machine,
         other => panic!("{pod}: {other:?}"),
     }

@@ -8,7 +8,7 @@ use super::lab::{Lab, lab, owner};
 use super::regions::{self, Second};
 use crate::{check, decide};
 use model::action::Kind;
-use model::cluster::{Phase, PodKey, ReadyStatus};
+use model::cluster::{ObjectKey, Phase, ReadyStatus};
 use model::policy::LEAVING_TAINT;
 use model::region::{Busy, Failure, Step};
 use model::scheduling::{
@@ -354,6 +354,6 @@ proptest! {
             let again = decide(&lab.snapshot, &lab.policy, &decision.memory, time);
             let _ = check::check_plan(&again.plan, &lab.snapshot, &lab.policy, time);
         }
-        let _ = PodKey::new("a", "b");
+        let _ = ObjectKey::new("a", "b");
     }
 }

@@ -2,7 +2,7 @@
 //! node has come up by then. Nodes come up in any order; pods that find no place call for machines more.
 
 use super::lab::{GI, Lab, MI, lab};
-use super::sizing::Dice;
+use super::sizing::SeededRng;
 use model::action::Kind;
 
 /// Types: cores and GiB.
@@ -57,7 +57,7 @@ fn price(of: &[(i64, i64)]) -> i64 {
     prices.sum()
 }
 
-fn realise(pods: &[Asked], nominate: bool, dice: &mut Dice) -> Realised {
+fn realise(pods: &[Asked], nominate: bool, rng: &mut SeededRng) -> Realised {
     let mut waiting = pods.to_vec();
     let mut realised = Realised::default();
     while !waiting.is_empty() {
@@ -71,7 +71,7 @@ fn realise(pods: &[Asked], nominate: bool, dice: &mut Dice) -> Realised {
         }
         realised.made = (realised.made.0 + more.0, realised.made.1 + more.1);
         while !made.is_empty() {
-            let (mut milli, mut memory) = made.swap_remove(dice.below(made.len()));
+            let (mut milli, mut memory) = made.swap_remove(rng.below(made.len()));
             waiting.retain(|(_, asked, bytes)| {
                 let fits = *asked <= milli && *bytes <= memory;
                 if fits {
@@ -87,22 +87,22 @@ fn realise(pods: &[Asked], nominate: bool, dice: &mut Dice) -> Realised {
 fn all(count: usize, nominate: bool) -> Realised {
     let mut sum = Realised::default();
     for seed in 0..WORLDS {
-        let mut dice = Dice::new(seed);
-        let size = |dice: &mut Dice, least: usize, most: usize, unit: i64| {
-            unit * i64::try_from(least + dice.below(most - least + 1)).expect("a size")
+        let mut rng = SeededRng::new(seed);
+        let size = |rng: &mut SeededRng, least: usize, most: usize, unit: i64| {
+            unit * i64::try_from(least + rng.below(most - least + 1)).expect("a size")
         };
         let pods: Vec<Asked> = (0..count)
             .map(|number| {
-                let milli = size(&mut dice, 2, 30, 50);
+                let milli = size(&mut rng, 2, 30, 50);
                 // Their names say nothing of the order in which they came.
                 (
                     format!("pod-{:03}", number * 37 % 101),
                     milli,
-                    size(&mut dice, 1, 30, 100 * MI),
+                    size(&mut rng, 1, 30, 100 * MI),
                 )
             })
             .collect();
-        let one = realise(&pods, nominate, &mut dice);
+        let one = realise(&pods, nominate, &mut rng);
         sum.planned = (sum.planned.0 + one.planned.0, sum.planned.1 + one.planned.1);
         sum.made = (sum.made.0 + one.made.0, sum.made.1 + one.made.1);
     }

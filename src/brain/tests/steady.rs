@@ -10,7 +10,7 @@ use super::consolidating::consolidated;
 use super::constraints::{HOSTNAME, own_term};
 use super::lab::{Lab, owner};
 use model::action::{Kind, Reason};
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::decision::Decision;
 use model::disruption::ConsolidationPolicy;
 use model::time::Span;
@@ -45,7 +45,7 @@ fn live(lab: &mut Lab, every: Span) -> Decision {
 }
 
 /// The pod's successor stands elsewhere.
-fn succeed(lab: &mut Lab, key: &PodKey, to: &Arc<str>) {
+fn succeed(lab: &mut Lab, key: &ObjectKey, to: &Arc<str>) {
     let now = lab.now;
     if let Some(pod) = lab.snapshot.cluster.pods.get_mut(key) {
         pod.uid = format!("{}'", pod.uid).into();
@@ -54,7 +54,7 @@ fn succeed(lab: &mut Lab, key: &PodKey, to: &Arc<str>) {
     bind(lab, key, to);
 }
 
-fn bind(lab: &mut Lab, key: &PodKey, to: &Arc<str>) {
+fn bind(lab: &mut Lab, key: &ObjectKey, to: &Arc<str>) {
     if let Some(pod) = lab.snapshot.cluster.pods.get_mut(key) {
         pod.node = Some(to.clone());
         pod.phase = model::cluster::Phase::Running;
@@ -150,7 +150,7 @@ fn a_load_that_comes_and_goes_is_followed_without_flapping() {
     for hour in 0..24usize {
         // Ten pods of a core in even hours, five in odd ones.
         for n in 0..10 {
-            let key = PodKey::new("default", format!("web-{n}"));
+            let key = ObjectKey::new("default", format!("web-{n}"));
             let wanted = hour % 2 == 0 || n < 5;
             let there = lab.snapshot.cluster.pods.contains_key(&key);
             if wanted && !there {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::lab::{Lab, lab, made, verdict, why};
 use super::wide::claims::within;
-use model::cluster::{Claim, ClaimRequest, Free, PersistentVolume, PodKey, StorageClass};
+use model::cluster::{Claim, ClaimRequest, Free, ObjectKey, PersistentVolume, StorageClass};
 use model::report::PodVerdict;
 use model::scheduling::{Labels, Volume};
 
@@ -39,7 +39,7 @@ pub(super) fn waits(lab: Lab, pod: &str, milli: i64, size: i64) -> Lab {
         .shape(pod, |shape| shape.volumes.push(Volume::Claim(name.clone())))
         .with(|lab| {
             let claims = &mut lab.snapshot.cluster.claims;
-            claims.insert(PodKey::new("default", name), claim);
+            claims.insert(ObjectKey::new("default", name), claim);
         })
 }
 

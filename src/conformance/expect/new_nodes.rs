@@ -4,7 +4,7 @@ use crate::conformance::act::{CaseResult, PlannedNode, matches};
 use crate::conformance::fields::CaseFields;
 use crate::conformance::scalars::{count, millionths, text, texts};
 use crate::conformance::value::{CaseError, CaseValue};
-use crate::model::cluster::PodKey;
+use crate::model::cluster::ObjectKey;
 use crate::model::words;
 
 use super::{Misses, shown};
@@ -322,7 +322,7 @@ fn fits(wanted: &NewNodeLine<'_>, planned: &PlannedNode, outcome: &CaseResult) -
         None => true,
         Some(PodsWanted::Number(number)) => on.len() == *number,
         Some(PodsWanted::These(patterns)) => {
-            let known = |key: &&PodKey| patterns.iter().any(|pattern| matches(pattern, key));
+            let known = |key: &&ObjectKey| patterns.iter().any(|pattern| matches(pattern, key));
             on.iter().all(known)
                 && (wanted.count > 1
                     || patterns
@@ -339,7 +339,7 @@ fn fits(wanted: &NewNodeLine<'_>, planned: &PlannedNode, outcome: &CaseResult) -
 }
 
 /// Pods that stand on a planned node, those of DaemonSets apart.
-fn pods_on<'o>(planned: &PlannedNode, outcome: &'o CaseResult) -> Vec<&'o PodKey> {
+fn pods_on<'o>(planned: &PlannedNode, outcome: &'o CaseResult) -> Vec<&'o ObjectKey> {
     outcome
         .after
         .snapshot

@@ -7,7 +7,7 @@ use crate::conformance::containers::names;
 use crate::conformance::fields::CaseFields;
 use crate::conformance::scalars::{count, several, text, time};
 use crate::conformance::value::{CaseError, CaseValue};
-use crate::model::cluster::PodKey;
+use crate::model::cluster::ObjectKey;
 use crate::model::report::NodeVerdict;
 
 use super::{Misses, shown, speaks_of, wanted};
@@ -242,7 +242,7 @@ fn unremovable(
 fn complete_pods(
     what: &str,
     value: &CaseValue,
-    have: &[PodKey],
+    have: &[ObjectKey],
     misses: &mut Misses,
 ) -> Result<(), CaseError> {
     let shown = || shown(have.iter().map(ToString::to_string));
@@ -250,7 +250,7 @@ fn complete_pods(
         return Ok(());
     }
     let want = names(value)?;
-    let is = |pattern: &str, key: &PodKey| crate::conformance::act::matches(pattern, key);
+    let is = |pattern: &str, key: &ObjectKey| crate::conformance::act::matches(pattern, key);
     let all = want.iter().all(|one| have.iter().any(|key| is(one, key)));
     let only = have.iter().all(|key| want.iter().any(|one| is(one, key)));
     if !(all && only) {

@@ -7,7 +7,7 @@ use crate::conformance::act::{CaseResult, matches};
 use crate::conformance::fields::CaseFields;
 use crate::conformance::scalars::{count, label_key, several, text, texts};
 use crate::conformance::value::{CaseError, CaseValue};
-use crate::model::cluster::PodKey;
+use crate::model::cluster::ObjectKey;
 use crate::model::report::PodVerdict;
 
 use super::{Misses, shown, speaks_of, wanted};
@@ -21,7 +21,7 @@ pub(super) fn judge(
         placed(value, outcome, misses)?;
     }
     if let Some(value) = fields.any(&["unschedulable", "pending"]) {
-        let homeless: BTreeSet<&PodKey> = outcome
+        let homeless: BTreeSet<&ObjectKey> = outcome
             .waited
             .iter()
             .filter(|key| place(outcome, key).is_none() && !is_ignored(outcome, key))
@@ -78,11 +78,11 @@ pub(super) fn judge(
 }
 
 /// Where a pod stands after the plan.
-pub(super) fn place<'o>(outcome: &'o CaseResult, key: &PodKey) -> Option<&'o Arc<str>> {
+pub(super) fn place<'o>(outcome: &'o CaseResult, key: &ObjectKey) -> Option<&'o Arc<str>> {
     outcome.after.snapshot.cluster.pods.get(key)?.node.as_ref()
 }
 
-fn is_ignored(outcome: &CaseResult, key: &PodKey) -> bool {
+fn is_ignored(outcome: &CaseResult, key: &ObjectKey) -> bool {
     let verdict = outcome
         .last()
         .and_then(|decision| decision.report.pods.get(key));
@@ -93,7 +93,7 @@ fn is_ignored(outcome: &CaseResult, key: &PodKey) -> bool {
 pub(super) fn meant<'o>(
     pattern: &CaseValue,
     outcome: &'o CaseResult,
-) -> Result<Vec<&'o PodKey>, CaseError> {
+) -> Result<Vec<&'o ObjectKey>, CaseError> {
     let written = text(pattern)?;
     named(written, pattern, outcome)
 }
@@ -102,12 +102,12 @@ pub(super) fn named<'o>(
     written: &str,
     at: &CaseValue,
     outcome: &'o CaseResult,
-) -> Result<Vec<&'o PodKey>, CaseError> {
+) -> Result<Vec<&'o ObjectKey>, CaseError> {
     let (before, after) = (
         &outcome.before.snapshot.cluster,
         &outcome.after.snapshot.cluster,
     );
-    let mut found: BTreeSet<&PodKey> = BTreeSet::new();
+    let mut found: BTreeSet<&ObjectKey> = BTreeSet::new();
     found.extend(before.pods.keys().filter(|key| matches(written, key)));
     found.extend(after.pods.keys().filter(|key| matches(written, key)));
     if found.is_empty() {
@@ -118,7 +118,7 @@ pub(super) fn named<'o>(
 
 /// `placed: all`, a number, a list of pods, or `{pod: node}` with `new`, `none`, or several nodes.
 fn placed(value: &CaseValue, outcome: &CaseResult, misses: &mut Misses) -> Result<(), CaseError> {
-    let have: BTreeSet<&PodKey> = outcome
+    let have: BTreeSet<&ObjectKey> = outcome
         .waited
         .iter()
         .filter(|key| place(outcome, key).is_some())
@@ -170,7 +170,7 @@ fn placed(value: &CaseValue, outcome: &CaseResult, misses: &mut Misses) -> Resul
 }
 
 fn stands(
-    key: &PodKey,
+    key: &ObjectKey,
     value: &CaseValue,
     outcome: &CaseResult,
     misses: &mut Misses,
@@ -204,7 +204,7 @@ fn stands(
 }
 
 /// Why a pod has no place, in the words of the report.
-pub(super) fn reason(outcome: &CaseResult, key: &PodKey) -> String {
+pub(super) fn reason(outcome: &CaseResult, key: &ObjectKey) -> String {
     match outcome
         .last()
         .and_then(|decision| decision.report.pods.get(key))
@@ -228,7 +228,7 @@ pub(super) fn reason(outcome: &CaseResult, key: &PodKey) -> String {
 fn listed(
     value: &CaseValue,
     what: &str,
-    have: &BTreeSet<&PodKey>,
+    have: &BTreeSet<&ObjectKey>,
     outcome: &CaseResult,
     misses: &mut Misses,
 ) -> Result<(), CaseError> {
@@ -236,7 +236,7 @@ fn listed(
     if super::as_number(value, what, have.len(), names, misses)? {
         return Ok(());
     }
-    let mut named: BTreeSet<&PodKey> = BTreeSet::new();
+    let mut named: BTreeSet<&ObjectKey> = BTreeSet::new();
     for item in several(value) {
         let (pattern, reason_wanted, number) = if item.map().is_some() {
             let mut fields = CaseFields::of(item, "a pod in a list")?;
@@ -249,7 +249,7 @@ fn listed(
             (item, None, None)
         };
         let keys = meant(pattern, outcome)?;
-        let hit: Vec<&&PodKey> = keys.iter().filter(|key| have.contains(**key)).collect();
+        let hit: Vec<&&ObjectKey> = keys.iter().filter(|key| have.contains(**key)).collect();
         if let Some(number) = number {
             if hit.len() != number {
                 misses.push(format!(

@@ -6,7 +6,7 @@ use crate::conformance::act::CaseResult;
 use crate::conformance::fields::CaseFields;
 use crate::conformance::scalars::several;
 use crate::conformance::value::{CaseError, CaseValue};
-use crate::model::cluster::PodKey;
+use crate::model::cluster::ObjectKey;
 
 use super::pods::named;
 use super::{Misses, shown, speaks_of, wanted};
@@ -74,7 +74,7 @@ fn preferences(
 }
 
 /// The preferences of a pod that are met, or those that are not, with the reason.
-fn told(outcome: &CaseResult, key: &PodKey, met: bool) -> Vec<String> {
+fn told(outcome: &CaseResult, key: &ObjectKey, met: bool) -> Vec<String> {
     let before = &outcome.before;
     let story = outcome.last().and_then(|decision| {
         let asked = Asked {

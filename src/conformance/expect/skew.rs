@@ -9,7 +9,7 @@ use crate::conformance::fields::CaseFields;
 use crate::conformance::scalars::{count, label_key, several, text};
 use crate::conformance::short;
 use crate::conformance::value::{CaseError, CaseValue};
-use crate::model::cluster::{Pod, PodKey};
+use crate::model::cluster::{ObjectKey, Pod};
 use crate::model::label_list::LabelList;
 use crate::model::scheduling::{LabelSelector, Operator, Requirement};
 
@@ -115,7 +115,7 @@ fn daemon(pod: &Pod) -> bool {
 fn tally(
     outcome: &CaseResult,
     key: &str,
-    counts: &dyn Fn(&PodKey, &Pod) -> bool,
+    counts: &dyn Fn(&ObjectKey, &Pod) -> bool,
 ) -> BTreeMap<String, usize> {
     let mut tally = BTreeMap::new();
     for (name, pod) in &outcome.after.snapshot.cluster.pods {
@@ -136,7 +136,7 @@ fn tally(
 
 /// Whether a pod counts for some spread constraint of the case over this key; where there is none,
 /// every pod but those of DaemonSets counts.
-fn constrained(outcome: &CaseResult, key: &str, name: &PodKey, pod: &Pod) -> bool {
+fn constrained(outcome: &CaseResult, key: &str, name: &ObjectKey, pod: &Pod) -> bool {
     let mut any = false;
     for (of, other) in &outcome.after.snapshot.cluster.pods {
         for constraint in other

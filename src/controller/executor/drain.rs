@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::controller::drain_order::{self, DrainAction, LAST_TIER};
 use crate::kubernetes::{DELAY_DELETION, EvictOutcome, KubeClient, KubeError, NodeChange};
 use crate::model::action::{Action, NodeRef};
-use crate::model::cluster::{Node, Pod, PodKey, ReadyStatus};
+use crate::model::cluster::{Node, ObjectKey, Pod, ReadyStatus};
 use crate::model::policy::STARTUP_TAINT;
 use crate::model::time::Span;
 use crate::model::words;
@@ -141,7 +141,7 @@ struct RefusedEviction {
 
 /// A pod to evict, and the grace period to give it, in seconds.
 struct PodToEvict {
-    key: PodKey,
+    key: ObjectKey,
     pod: Pod,
     grace: i64,
     best_effort: bool,
@@ -300,9 +300,9 @@ impl NodeDrain<'_> {
 #[derive(Default)]
 struct EvictionRound {
     /// They may not be evicted now, and why.
-    refused: Vec<(PodKey, String)>,
+    refused: Vec<(ObjectKey, String)>,
     /// They are on their way out.
-    ending: Vec<PodKey>,
+    ending: Vec<ObjectKey>,
 }
 
 impl EvictionRound {
@@ -390,12 +390,12 @@ async fn volumes_left(work: &Work, node: &str, daemons: bool) -> Result<Vec<Arc<
         }
         for volume in &pod.shape.volumes {
             let claim = match volume {
-                Volume::Claim(name) => PodKey {
+                Volume::Claim(name) => ObjectKey {
                     namespace: key.namespace.clone(),
                     name: name.clone(),
                 },
                 Volume::Ephemeral { name, .. } => {
-                    PodKey::new(key.namespace.clone(), format!("{}-{name}", key.name))
+                    ObjectKey::new(key.namespace.clone(), format!("{}-{name}", key.name))
                 }
                 Volume::EmptyDir(_) | Volume::HostPath(_) => continue,
             };
@@ -411,7 +411,7 @@ async fn volumes_left(work: &Work, node: &str, daemons: bool) -> Result<Vec<Arc<
 }
 
 /// The pods on a node, read afresh.
-pub(super) async fn pods(work: &Work, node: &str) -> Result<Vec<(PodKey, Pod)>, Stop> {
+pub(super) async fn pods(work: &Work, node: &str) -> Result<Vec<(ObjectKey, Pod)>, Stop> {
     let kube = &work.tools.kube;
     let mut pods = work
         .patiently_kube("reading the node's pods", || kube.pods_on(node))

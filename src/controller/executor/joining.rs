@@ -348,9 +348,9 @@ async fn signed(work: &Work, id: &str, before: Option<&str>) -> Result<(), Stop>
 /// A bootstrap token's secret: 16 characters of `[a-z0-9]`.
 fn secret(work: &Work) -> SecretString {
     const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
-    let mut dice = work.tools.dice();
+    let mut rng = work.tools.rng();
     let text: String = (0..16)
-        .map(|_| char::from(ALPHABET[dice.random_range(0..ALPHABET.len())]))
+        .map(|_| char::from(ALPHABET[rng.random_range(0..ALPHABET.len())]))
         .collect();
     SecretString::from(text)
 }

@@ -18,7 +18,7 @@ use crate::controller::{journal::Journal, region::Doubts};
 use crate::kubernetes::nodes::EXCLUDED;
 use crate::kubernetes::{ClusterStore, KubeClient, Unobserved, in_memory, watch};
 use crate::model::action::{NodeRef, Precondition, Reason, Target};
-use crate::model::cluster::PodKey;
+use crate::model::cluster::ObjectKey;
 use crate::model::policy::LEAVING_TAINT;
 use crate::model::time::Span;
 use crate::pve::transport::{Transport, memory::RouterTransport};
@@ -314,7 +314,7 @@ impl Lab {
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert_eq!(self.attachments(), 1, "its volume is attached");
         let pods = &mut self.removals[0].precondition.pods;
-        pods.push(PodKey::new("default", "db-0"));
+        pods.push(ObjectKey::new("default", "db-0"));
     }
 
     fn attachments(&self) -> usize {
@@ -594,7 +594,7 @@ fn tm_22_a_pod_that_came_to_an_empty_node_ends_the_removal() {
         let pods = lab.world.kube.objects("v1", "Pod");
         let web = pods.iter().map(|pod| pod["metadata"]["name"].as_str());
         let web = web.flatten().find(|name| name.starts_with("web-"));
-        let key = PodKey::new("default", web.expect("it is there"));
+        let key = ObjectKey::new("default", web.expect("it is there"));
         lab.removals[0].precondition.pods = vec![key];
         assert_eq!(lab.remove(0).await.0, Ok(()));
     });

@@ -76,7 +76,7 @@ pub struct Tools {
     pub store: ClusterStore,
     /// The journal.
     pub journal: Journal,
-    /// Seeded dice: token secrets. From the operating system's randomness but in simulations.
+    /// Seeded random numbers: token secrets. From the operating system's randomness but in simulations.
     pub random: Arc<Mutex<StdRng>>,
     /// Who hears of steps.
     pub observer: Arc<dyn Observer>,
@@ -104,8 +104,8 @@ pub struct Tools {
 const PINGS_PER_HOST: usize = 1;
 
 impl Tools {
-    /// The dice, locked.
-    pub fn dice(&self) -> MutexGuard<'_, StdRng> {
+    /// The random numbers, locked.
+    pub fn rng(&self) -> MutexGuard<'_, StdRng> {
         self.random.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::model::cluster::PodKey;
+use crate::model::cluster::ObjectKey;
 use crate::model::foreign::ForeignText;
 use crate::model::region::Step;
 use crate::model::time::{Span, Time};
@@ -40,7 +40,7 @@ pub struct Overdue {
     /// What it waits for.
     pub wait: ActionWait,
     /// Pods that are to leave and do not, with their UIDs, and why.
-    pub pods: BTreeMap<PodKey, (Arc<str>, ForeignText)>,
+    pub pods: BTreeMap<ObjectKey, (Arc<str>, ForeignText)>,
 }
 
 /// The waits of all actions; clones are the same waits.
@@ -62,7 +62,7 @@ struct WaitingAction {
     /// All that this step has waited for, without its numbers: since when, and whether it was told.
     causes: BTreeMap<String, (Time, bool)>,
     /// Pods that may not be evicted.
-    pods: BTreeMap<PodKey, HeldPod>,
+    pods: BTreeMap<ObjectKey, HeldPod>,
 }
 
 #[derive(Debug)]
@@ -113,7 +113,7 @@ impl ActionWaits {
     pub(super) fn held_by(
         &self,
         machine: &str,
-        pod: &PodKey,
+        pod: &ObjectKey,
         uid: &Arc<str>,
         why: &str,
         now: Time,
@@ -241,7 +241,7 @@ mod tests {
     fn only_pods_that_still_hold_it_up_are_named() {
         let (waits, machine) = begun();
         let uid: Arc<str> = "u".into();
-        let pod = |name: &str| PodKey::new("default", name);
+        let pod = |name: &str| ObjectKey::new("default", name);
         waits.held_by(&machine, &pod("gone"), &uid, "a budget", at(5));
         for second in [0, 58] {
             waits.note(&machine, "pods", true, at(second));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::controller::journal::JournalEntry;
-use crate::model::cluster::PodKey;
+use crate::model::cluster::ObjectKey;
 use crate::model::mark::{self, Mark, Ownership};
 use crate::model::region::{Failure, GuestKind, Step};
 use crate::model::time::Span;
@@ -149,7 +149,7 @@ impl Work {
     }
 
     /// Says that a pod may not be evicted, and why.
-    pub(super) fn held_by(&self, pod: &PodKey, uid: &Arc<str>, why: &str) {
+    pub(super) fn held_by(&self, pod: &ObjectKey, uid: &Arc<str>, why: &str) {
         let now = self.tools.clock.now();
         self.tools.waits.held_by(&self.machine, pod, uid, why, now);
     }

@@ -23,7 +23,7 @@ pub(in crate::controller) fn cluster(pods: Vec<Pod>, node: Option<&Value>) -> Cl
     for pod in pods {
         cluster
             .pods
-            .insert(PodKey::new("default", &*pod.uid.clone()), pod);
+            .insert(ObjectKey::new("default", &*pod.uid.clone()), pod);
     }
     if let Some(other) = node {
         let mut node = json!({
@@ -62,7 +62,7 @@ fn only_pods_that_wait_for_kube_scheduler_are_nominated() {
 fn given() -> PodNominator {
     let nominations = PodNominator::default();
     let node: Arc<str> = NODE.into();
-    nominations.begin(&PodKey::new("default", "a"), &"a".into(), &node);
+    nominations.begin(&ObjectKey::new("default", "a"), &"a".into(), &node);
     nominations
 }
 
@@ -138,7 +138,7 @@ async fn what_does_not_stand_is_not_taken_back() {
         let nominations = given();
         let mut view = cluster(Vec::new(), Some(&json!({})));
         view.pods
-            .insert(PodKey::new("default", "a"), pod("a", &other));
+            .insert(ObjectKey::new("default", "a"), pod("a", &other));
         pause(20).await;
         assert!(nominations.end(&view, true).is_empty(), "{other}");
         let later = cluster(
@@ -173,7 +173,7 @@ async fn brought_back(scope: Option<Scope>, wanted: bool) -> bool {
     };
     let holds = scope.map(|scope| Hold::new(scope, Held::RegionNotConfigured));
     let report = Report {
-        pods: [(PodKey::new("default", "a"), fits)].into(),
+        pods: [(ObjectKey::new("default", "a"), fits)].into(),
         holds: holds.into_iter().collect(),
         ..Report::default()
     };

@@ -10,7 +10,7 @@ use super::mistakes::find_mistake;
 use crate::config::yaml;
 use crate::kubernetes::manifests::Manifests;
 use crate::kubernetes::workloads;
-use crate::model::cluster::{Pod, PodKey};
+use crate::model::cluster::{ObjectKey, Pod};
 use crate::model::snapshot::Snapshot;
 use crate::model::time::{Span, Time};
 
@@ -51,7 +51,7 @@ const MISSPELT: f32 = 0.85;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct AddedManifests {
     /// The pods that come of the manifests.
-    pub(super) pods: Vec<PodKey>,
+    pub(super) pods: Vec<ObjectKey>,
     /// Sentences on the objects of the manifests of which no pod comes: those that count all the same, those that do not.
     pub(super) notes: Vec<String>,
 }
@@ -363,7 +363,7 @@ fn wrong_kind(kind: &str) -> String {
 }
 
 /// A pod as the watches would show it.
-fn read(reader: &mut Manifests, mut object: Value, now: Time) -> Result<(PodKey, Pod), String> {
+fn read(reader: &mut Manifests, mut object: Value, now: Time) -> Result<(ObjectKey, Pod), String> {
     let since = (now - AGE).to_string();
     let metadata = &mut object["metadata"];
     let name = metadata["name"].as_str().unwrap_or_default().to_owned();
@@ -467,7 +467,7 @@ mod tests {
             snapshot
                 .cluster
                 .claims
-                .contains_key(&PodKey::new("default", "data"))
+                .contains_key(&ObjectKey::new("default", "data"))
         );
         assert_eq!(
             added.notes,

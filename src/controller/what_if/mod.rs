@@ -13,7 +13,7 @@ use crate::brain;
 use crate::controller::turn::Turn;
 use crate::controller::wording;
 use crate::model::action::Action;
-use crate::model::cluster::PodKey;
+use crate::model::cluster::ObjectKey;
 use crate::model::decision::Decision;
 use crate::model::memory::Memory;
 use crate::model::policy::Policy;
@@ -140,8 +140,8 @@ fn settled(snapshot: &Snapshot, policy: &Policy, memory: &Memory, now: Time) -> 
 
 fn compare(added: AddedManifests, as_is: &Decision, would: &Decision, at: Time) -> WhatIfOutcome {
     let AddedManifests { pods, notes } = added;
-    let supposed: BTreeSet<&PodKey> = pods.iter().collect();
-    let fate = |key: &PodKey, now: String| {
+    let supposed: BTreeSet<&ObjectKey> = pods.iter().collect();
+    let fate = |key: &ObjectKey, now: String| {
         let verdict = would.report.pods.get(key);
         let (what, why) = verdict.map_or_else(
             || ("is not judged".to_owned(), String::new()),

@@ -93,13 +93,13 @@ impl From<LeaseObject> for LeaseRecord {
 
 /// Stands for election. The future runs until `stop` resolves and then gives the lease back, so
 /// that another instance can take over at once: `stop` must resolve only after the last effect
-/// ended. `dice` spreads the tries of several contenders.
+/// ended. `rng` spreads the tries of several contenders.
 pub fn elect(
     client: KubeClient,
     lease: LeaseName,
     identity: String,
     timing: Timing,
-    dice: StdRng,
+    rng: StdRng,
     stop: impl Future<Output = ()> + Send,
 ) -> (Leadership, impl Future<Output = ()> + Send) {
     let until = Arc::new(Mutex::new(None));
@@ -116,7 +116,7 @@ pub fn elect(
         start: Instant::now(),
         until,
         sender,
-        dice,
+        rng,
         error: None,
     };
     let run = async move {
@@ -172,7 +172,7 @@ struct Contender {
     start: Instant,
     until: Arc<Mutex<Option<Instant>>>,
     sender: watch::Sender<Holder>,
-    dice: StdRng,
+    rng: StdRng,
     /// What the last try failed with.
     error: Option<String>,
 }
@@ -187,7 +187,7 @@ impl Contender {
             self.publish();
             let wait = self.timing.retry;
             // Contenders that began together must not collide for ever.
-            let spread = wait.mul_f64(self.dice.random_range(0.0..0.2));
+            let spread = wait.mul_f64(self.rng.random_range(0.0..0.2));
             let next = Instant::now() + wait + spread;
             if let Some(until) = self.election.held_until(self.now())
                 && self.start + until < next

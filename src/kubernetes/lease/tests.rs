@@ -83,21 +83,21 @@ impl Contender {
         self.election.held_until(self.mono(now)).is_some()
     }
 
-    fn begin(&mut self, now: Duration, dice: &mut StdRng) {
+    fn begin(&mut self, now: Duration, rng: &mut StdRng) {
         let own = self.election.own().cloned();
         match own {
-            Some(own) => self.send(now, Some(&own), dice),
+            Some(own) => self.send(now, Some(&own), rng),
             None => {
-                let (at, back) = trip(now, dice);
+                let (at, back) = trip(now, rng);
                 self.flight = Flight::Read { at, back };
             }
         }
     }
 
-    fn send(&mut self, now: Duration, old: Option<&LeaseRecord>, dice: &mut StdRng) {
+    fn send(&mut self, now: Duration, old: Option<&LeaseRecord>, rng: &mut StdRng) {
         let wall = "whatever the wall clock says";
         let record = self.election.write_over(old, wall);
-        let (at, back) = trip(now, dice);
+        let (at, back) = trip(now, rng);
         self.flight = Flight::Write {
             at,
             back,
@@ -109,14 +109,14 @@ impl Contender {
 }
 
 /// When a request arrives and when its answer is back; a tenth is lost either way.
-fn trip(now: Duration, dice: &mut StdRng) -> (Duration, Option<Duration>) {
-    let slow = if dice.random_bool(0.05) { 30_000 } else { 300 };
-    let at = now + Duration::from_millis(dice.random_range(1..slow));
-    let back = at + Duration::from_millis(dice.random_range(1..slow));
-    (at, (!dice.random_bool(0.1)).then_some(back))
+fn trip(now: Duration, rng: &mut StdRng) -> (Duration, Option<Duration>) {
+    let slow = if rng.random_bool(0.05) { 30_000 } else { 300 };
+    let at = now + Duration::from_millis(rng.random_range(1..slow));
+    let back = at + Duration::from_millis(rng.random_range(1..slow));
+    (at, (!rng.random_bool(0.1)).then_some(back))
 }
 
-fn advance(contender: &mut Contender, server: &mut Server, now: Duration, dice: &mut StdRng) {
+fn advance(contender: &mut Contender, server: &mut Server, now: Duration, rng: &mut StdRng) {
     if now < contender.stalled {
         // the process stands still; what is under way on the network goes on
         if !matches!(contender.flight, Flight::Read { .. } | Flight::Write { .. }) {
@@ -153,9 +153,9 @@ fn advance(contender: &mut Contender, server: &mut Server, now: Duration, dice: 
         Flight::ReadBack { back, answer } if now >= back => {
             let mono = contender.mono(now);
             match contender.election.observe(mono, answer) {
-                ElectionStep::Create => return contender.send(now, None, dice),
+                ElectionStep::Create => return contender.send(now, None, rng),
                 ElectionStep::Take(old) | ElectionStep::Renew(old) => {
-                    return contender.send(now, Some(&old), dice);
+                    return contender.send(now, Some(&old), rng);
                 }
                 ElectionStep::Wait(_) => Flight::Idle {
                     until: now + timing.retry,
@@ -170,15 +170,15 @@ fn advance(contender: &mut Contender, server: &mut Server, now: Duration, dice: 
                     until: now + timing.retry,
                 }
             } else {
-                let (at, back) = trip(now, dice);
+                let (at, back) = trip(now, rng);
                 Flight::Read { at, back }
             }
         }
         Flight::Lost { until } if now >= until => {
-            let (at, back) = trip(now, dice);
+            let (at, back) = trip(now, rng);
             Flight::Read { at, back }
         }
-        Flight::Idle { until } if now >= until => return contender.begin(now, dice),
+        Flight::Idle { until } if now >= until => return contender.begin(now, rng),
         other => other,
     };
 }
@@ -191,7 +191,7 @@ struct Outcome {
 }
 
 fn simulate(seed: u64, give_up: Duration) -> Outcome {
-    let mut dice = StdRng::seed_from_u64(seed);
+    let mut rng = StdRng::seed_from_u64(seed);
     let mut server = Server::default();
     let mut contenders: Vec<Contender> = (0..3)
         .map(|number| Contender {
@@ -202,7 +202,7 @@ fn simulate(seed: u64, give_up: Duration) -> Outcome {
                     ..Timing::DEFAULT
                 },
             ),
-            offset: Duration::from_secs(dice.random_range(0..1_000_000)),
+            offset: Duration::from_secs(rng.random_range(0..1_000_000)),
             flight: Flight::Idle {
                 until: Duration::ZERO,
             },
@@ -214,10 +214,10 @@ fn simulate(seed: u64, give_up: Duration) -> Outcome {
     while now < Duration::from_secs(HOURS * 3_600) {
         now += TICK;
         for contender in &mut contenders {
-            if dice.random_bool(0.000_3) {
-                contender.stalled = now + Duration::from_millis(dice.random_range(0..40_000));
+            if rng.random_bool(0.000_3) {
+                contender.stalled = now + Duration::from_millis(rng.random_range(0..40_000));
             }
-            advance(contender, &mut server, now, &mut dice);
+            advance(contender, &mut server, now, &mut rng);
         }
         let holders: Vec<usize> = (0..contenders.len())
             .filter(|number| contenders[*number].holds(now))

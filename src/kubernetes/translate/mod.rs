@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use super::intern::Interner;
 use super::wire;
-use crate::model::cluster::PodKey;
+use crate::model::cluster::ObjectKey;
 use crate::model::label_list::LabelList;
 use crate::model::scheduling::{LabelSelector, Labels, NodeTerm, Operator, PodShape, Requirement};
 use crate::model::time::Time;
@@ -168,10 +168,10 @@ impl<'a> ObjectReader<'a> {
     }
 
     /// The key of a namespaced object; `None` when a part of it is missing.
-    fn key(&mut self, meta: &wire::Meta) -> Option<PodKey> {
+    fn key(&mut self, meta: &wire::Meta) -> Option<ObjectKey> {
         let namespace = nonempty(meta.namespace.as_deref())?;
         let name = nonempty(meta.name.as_deref())?;
-        Some(PodKey {
+        Some(ObjectKey {
             namespace: self.interner.text(namespace),
             name: name.into(),
         })

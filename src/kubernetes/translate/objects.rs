@@ -8,7 +8,7 @@ use super::pod::find;
 use super::{ObjectReader, node_annotation, nonempty, uid};
 use crate::kubernetes::wire;
 use crate::model::cluster::{
-    Attachment, DaemonSet, DisruptionBudget, Node, PodKey, Readiness, ReadyStatus, StorageClass,
+    Attachment, DaemonSet, DisruptionBudget, Node, ObjectKey, Readiness, ReadyStatus, StorageClass,
 };
 use crate::model::foreign::ForeignText;
 use crate::model::resources::Resources;
@@ -160,7 +160,7 @@ pub(in crate::kubernetes) fn daemon_set(
     set: &wire::WireDaemonSet,
     priorities: &BTreeMap<Arc<str>, PriorityClass>,
     runtimes: &BTreeMap<Arc<str>, RuntimeClass>,
-) -> Option<(PodKey, DaemonSet)> {
+) -> Option<(ObjectKey, DaemonSet)> {
     let key = reader.key(&set.metadata)?;
     let template = &set.spec.template;
     let spec = &template.spec;
@@ -245,7 +245,7 @@ fn tolerate(reader: &mut ObjectReader<'_>, shape: &mut PodShape, taint: &str, ef
 pub(in crate::kubernetes) fn budget(
     reader: &mut ObjectReader<'_>,
     budget: &wire::Budget,
-) -> Option<(PodKey, DisruptionBudget)> {
+) -> Option<(ObjectKey, DisruptionBudget)> {
     let observed = budget.status.observed_generation.unwrap_or(0);
     let current = observed >= budget.metadata.generation.unwrap_or(0);
     let status = &budget.status;

@@ -2,7 +2,7 @@
 
 use super::{ObjectReader, nonempty, uid};
 use crate::kubernetes::wire::{self, WireCondition};
-use crate::model::cluster::{Phase, Pod, PodKey};
+use crate::model::cluster::{ObjectKey, Phase, Pod};
 use crate::model::resources::Resources;
 use crate::model::scheduling::{NodeTerm, Operator, PodShape, PodTraits};
 
@@ -18,7 +18,7 @@ fn arrival(meta: &wire::Meta) -> u64 {
 pub(in crate::kubernetes) fn pod(
     reader: &mut ObjectReader<'_>,
     pod: &wire::WirePod,
-) -> Option<(PodKey, Pod)> {
+) -> Option<(ObjectKey, Pod)> {
     let meta = &pod.metadata;
     let key = reader.key(meta)?;
     let conditions = pod.status.conditions.as_deref().unwrap_or_default();
@@ -80,7 +80,7 @@ pub(in crate::kubernetes) fn unreadable_pod(
     reader: &mut ObjectReader<'_>,
     meta: &wire::Meta,
     node: Option<&str>,
-) -> Option<(PodKey, Pod)> {
+) -> Option<(ObjectKey, Pod)> {
     let key = reader.key(meta)?;
     let requests = Resources {
         cpu_milli: i64::MAX,

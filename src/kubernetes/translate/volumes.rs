@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{ObjectReader, nonempty, uid};
 use crate::kubernetes::wire;
 use crate::model::cluster::{
-    Claim, ClaimRequest, Free, PersistentVolume, PodKey, StorageCapacity, ZoneLabel,
+    Claim, ClaimRequest, Free, ObjectKey, PersistentVolume, StorageCapacity, ZoneLabel,
 };
 use crate::model::quantity::Quantity;
 
@@ -16,7 +16,7 @@ const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 pub(in crate::kubernetes) fn claim(
     reader: &mut ObjectReader<'_>,
     claim: &wire::WireClaim,
-) -> Option<(PodKey, Claim)> {
+) -> Option<(ObjectKey, Claim)> {
     let annotation = |key: &str| {
         let annotations = claim.metadata.annotations.as_ref();
         annotations.and_then(|all| all.get(key)).map(String::as_str)
@@ -111,7 +111,7 @@ fn free(reader: &mut ObjectReader<'_>, volume: &wire::WirePersistentVolume) -> O
         attributes: reader.text(spec.volume_attributes_class_name.as_deref()),
         claim: claim.map(|claim| {
             let namespace = reader.text(claim.namespace.as_deref());
-            PodKey::new(namespace, reader.text(claim.name.as_deref()))
+            ObjectKey::new(namespace, reader.text(claim.name.as_deref()))
         }),
         claim_uid: reader.text(claim.and_then(|claim| claim.uid.as_deref())),
         available: phase == Some("Available"),
@@ -123,7 +123,7 @@ fn free(reader: &mut ObjectReader<'_>, volume: &wire::WirePersistentVolume) -> O
 pub(in crate::kubernetes) fn storage_capacity(
     reader: &mut ObjectReader<'_>,
     capacity: &wire::WireStorageCapacity,
-) -> Option<(PodKey, StorageCapacity)> {
+) -> Option<(ObjectKey, StorageCapacity)> {
     let limit = match &capacity.maximum_volume_size {
         Some(size) => Some(("maximumVolumeSize", size)),
         None => capacity.capacity.as_ref().map(|free| ("capacity", free)),

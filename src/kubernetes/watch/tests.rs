@@ -451,7 +451,7 @@ async fn a_damaged_object_does_not_hide_the_others() {
     assert_eq!(names(&store), ["a", "bad", "greedy", "z"]);
     let view = store.view();
     let shape = |name: &str| {
-        let key = crate::model::cluster::PodKey::new("default", name);
+        let key = crate::model::cluster::ObjectKey::new("default", name);
         view.cluster
             .pods
             .get(&key)

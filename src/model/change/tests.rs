@@ -12,7 +12,7 @@ fn offer(instance_type: &str, price: i64, held: Option<Refused>) -> OfferAnswer 
         host: "pve1".into(),
         price,
         free: crate::resources::Resources::default(),
-        misfit: None,
+        filter_failure: None,
         further: Vec::new(),
         held: held.map(Refusals::from),
     }
@@ -75,14 +75,14 @@ fn the_way_with_the_fewest_changes_comes_first_and_what_passes_by_itself_is_none
         machines: 3,
         max: 3,
     };
-    let misfit = |resource: &str| Misfit::Insufficient {
+    let filter_failure = |resource: &str| FilterFailure::Insufficient {
         resource: resource.into(),
         asked: 4_000,
         free: 2_000,
         new_node: true,
     };
     let mut small = offer("small", 10, Some(full.clone()));
-    small.misfit = Some(misfit("cpu"));
+    small.filter_failure = Some(filter_failure("cpu"));
     let found = find_changes(&[
         small,
         offer("waits", 5, Some(under_way)),
@@ -103,7 +103,7 @@ fn the_way_with_the_fewest_changes_comes_first_and_what_passes_by_itself_is_none
 fn a_request_that_cannot_be_read_is_to_be_mended_itself() {
     for resource in ["cpu", "memory", "ephemeral-storage", "example.com/gpu"] {
         let mut small = offer("small", 10, None);
-        small.misfit = Some(Misfit::Insufficient {
+        small.filter_failure = Some(FilterFailure::Insufficient {
             resource: resource.into(),
             asked: i64::MAX,
             free: 2_000,

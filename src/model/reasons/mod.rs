@@ -1,6 +1,6 @@
 //! Why: every reason that the brain gives, as a type with its numbers and names in fields.
 //!
-//! [`misfit`]: why a pod does not run on a node. [`removal`]: why a node stays. [`leaving`]: why it goes. [`held`]: what is on
+//! [`filter_failure`]: why a pod does not run on a node. [`removal`]: why a node stays. [`leaving`]: why it goes. [`held`]: what is on
 //! hold, and why. [`refused`]: why no machine is made. [`excess`]: what is too complex. [`pods`]: why a pod is left alone. [`warning`]: what a person should look at. A reason's sentence is made in
 //! [`words`] alone, by its `Display`; whoever has to tell reasons apart matches on them and never on their words.
 //!
@@ -8,9 +8,9 @@
 //! reason's `code` and its fields for programs. A code and a field keep their names and meaning; new ones may come.
 
 pub mod excess;
+pub mod filter_failure;
 pub mod held;
 pub mod leaving;
-pub mod misfit;
 pub mod pods;
 pub mod refused;
 pub mod removal;
@@ -20,9 +20,9 @@ pub mod warning;
 pub mod words;
 
 pub use excess::Excess;
+pub use filter_failure::{FilterFailure, NoFreeStorage, Provision, VolumeFilterFailure};
 pub use held::{Held, Hindrance};
 pub use leaving::{Aborted, FateReason, Removed, Replacing};
-pub use misfit::{Misfit, NoFreeStorage, Provision, VolumeMisfit};
 pub use pods::Ignored;
 pub use refused::{GuestAt, HostRefused, Reasons, Refusals, Refused, UnknownAddresses};
 pub use removal::{After, Blocked, Kept, LeftAlone, Limit, PoweredOff, Unneeded, Unremovable};
@@ -38,7 +38,7 @@ pub mod told {
     use serde::de::DeserializeOwned;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    use super::{Misfit, Reasons, Refusals};
+    use super::{FilterFailure, Reasons, Refusals};
 
     /// What [`why`] writes.
     #[derive(Debug, JsonSchema)]
@@ -86,25 +86,25 @@ pub mod told {
         pub details: Option<R>,
     }
 
-    /// What [`misfit`] writes.
+    /// What [`filter_failure`] writes.
     #[derive(Debug, JsonSchema)]
-    pub struct MisfitForm {
+    pub struct FilterFailureForm {
         /// The sentence.
-        pub misfit: Option<String>,
+        pub filter_failure: Option<String>,
         /// The reason.
         #[schemars(skip_serializing_if = "Option::is_none")]
-        pub misfit_details: Option<Misfit>,
+        pub filter_failure_details: Option<FilterFailure>,
     }
 
-    /// What [`further_misfits`] writes.
+    /// What [`further_filter_failures`] writes.
     #[derive(Debug, JsonSchema)]
-    pub struct FurtherMisfitsForm {
+    pub struct FurtherFilterFailuresForm {
         /// The sentences.
         #[schemars(skip_serializing_if = "Vec::is_empty")]
-        pub further_misfits: Vec<String>,
+        pub further_filter_failures: Vec<String>,
         /// The reasons.
         #[schemars(skip_serializing_if = "Vec::is_empty")]
-        pub further_misfits_details: Vec<Misfit>,
+        pub further_filter_failures_details: Vec<FilterFailure>,
     }
 
     /// What [`held`] writes.
@@ -229,28 +229,28 @@ pub mod told {
         maybe_why, "why", "details"
     }
     maybe! {
-        /// `misfit` and `misfit_details`; `null` and nothing where there is none.
-        misfit, "misfit", "misfit_details"
+        /// `filter_failure` and `filter_failure_details`; `null` and nothing where there is none.
+        filter_failure, "filter_failure", "filter_failure_details"
     }
 
-    /// `further_misfits` and `further_misfits_details`; nothing where there is none.
-    pub mod further_misfits {
+    /// `further_filter_failures` and `further_filter_failures_details`; nothing where there is none.
+    pub mod further_filter_failures {
         use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-        use crate::reasons::Misfit;
+        use crate::reasons::FilterFailure;
 
         #[derive(Serialize)]
-        struct WrittenMisfits<'r> {
+        struct WrittenFilterFailures<'r> {
             #[serde(skip_serializing_if = "Vec::is_empty")]
-            further_misfits: Vec<String>,
-            #[serde(skip_serializing_if = "<[Misfit]>::is_empty")]
-            further_misfits_details: &'r [Misfit],
+            further_filter_failures: Vec<String>,
+            #[serde(skip_serializing_if = "<[FilterFailure]>::is_empty")]
+            further_filter_failures_details: &'r [FilterFailure],
         }
 
         #[derive(Deserialize)]
-        struct FurtherMisfitsDetails {
+        struct FurtherFilterFailuresDetails {
             #[serde(default)]
-            further_misfits_details: Vec<Misfit>,
+            further_filter_failures_details: Vec<FilterFailure>,
         }
 
         /// Writes both.
@@ -258,12 +258,12 @@ pub mod told {
         /// # Errors
         /// Those of the serializer.
         pub fn serialize<S: Serializer>(
-            details: &[Misfit],
+            details: &[FilterFailure],
             serializer: S,
         ) -> Result<S::Ok, S::Error> {
-            WrittenMisfits {
-                further_misfits: details.iter().map(ToString::to_string).collect(),
-                further_misfits_details: details,
+            WrittenFilterFailures {
+                further_filter_failures: details.iter().map(ToString::to_string).collect(),
+                further_filter_failures_details: details,
             }
             .serialize(serializer)
         }
@@ -274,9 +274,9 @@ pub mod told {
         /// They have an unknown code.
         pub fn deserialize<'de, D: Deserializer<'de>>(
             deserializer: D,
-        ) -> Result<Vec<Misfit>, D::Error> {
-            let found = FurtherMisfitsDetails::deserialize(deserializer)?;
-            Ok(found.further_misfits_details)
+        ) -> Result<Vec<FilterFailure>, D::Error> {
+            let found = FurtherFilterFailuresDetails::deserialize(deserializer)?;
+            Ok(found.further_filter_failures_details)
         }
     }
     maybe! {

@@ -7,10 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::excess::{Excess, ExcessForm};
+use super::filter_failure::FilterFailure;
 use super::held::Hindrance;
-use super::misfit::Misfit;
 use super::removal::Limit;
-use crate::cluster::PodKey;
+use crate::cluster::ObjectKey;
 use crate::foreign::ForeignText;
 use crate::hosts::LoadKind;
 use crate::time::Time;
@@ -23,9 +23,11 @@ pub type Reasons = Arc<BTreeMap<Arc<str>, Refusals>>;
 #[serde(rename_all = "snake_case", tag = "code")]
 pub enum Refused {
     /// The pod would not run on it.
-    Misfit {
+    #[serde(alias = "misfit")]
+    FilterFailure {
         /// Why.
-        misfit: Box<Misfit>,
+        #[serde(alias = "misfit")]
+        filter_failure: Box<FilterFailure>,
     },
     /// Making machines is on hold, at all or in the region.
     Held {
@@ -150,21 +152,22 @@ pub enum Refused {
     /// The pod has required affinity to a pod that has no place itself.
     TargetWaits {
         /// The other pod.
-        pod: PodKey,
+        pod: ObjectKey,
     },
     /// The pod has required affinity to a pod that goes to a machine of this plan, and does not fit there.
     TargetPlanned {
         /// The other pod.
-        pod: PodKey,
+        pod: ObjectKey,
         /// The machine.
         machine: Arc<str>,
     },
     /// The pod would not run on it, because of a pod of this plan.
     PlannedBeside {
         /// Why.
-        misfit: Box<Misfit>,
+        #[serde(alias = "misfit")]
+        filter_failure: Box<FilterFailure>,
         /// The other pod.
-        pod: PodKey,
+        pod: ObjectKey,
     },
     /// The pod's constraints are more than one decision looks at.
     TooComplex {
@@ -202,7 +205,7 @@ pub enum Refused {
     /// One machine of it does not hold all pods that would move.
     NotAllPods {
         /// The first that finds no room.
-        pod: PodKey,
+        pod: ObjectKey,
     },
     /// Another replacement is cheaper.
     AnotherCheaper,

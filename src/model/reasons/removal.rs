@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::excess::{Excess, ExcessForm};
+use super::filter_failure::FilterFailure;
 use super::held::Hindrance;
-use super::misfit::Misfit;
-use crate::cluster::PodKey;
+use crate::cluster::ObjectKey;
 use crate::disruption::{Cause, Share};
 use crate::foreign::ForeignText;
 use crate::time::{Span, Time};
@@ -152,7 +152,7 @@ pub enum Kept {
     /// A pod on it may not be evicted.
     BlockedByPod {
         /// The pod.
-        pod: PodKey,
+        pod: ObjectKey,
         /// Why.
         blocked: Box<Blocked>,
     },
@@ -175,8 +175,8 @@ pub enum Kept {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         nearest: Option<Arc<str>>,
         /// Why that one does not hold the pod.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        misfit: Option<Box<Misfit>>,
+        #[serde(default, skip_serializing_if = "Option::is_none", alias = "misfit")]
+        filter_failure: Option<Box<FilterFailure>>,
     },
     /// The node's pods are spread over domains, and no other node is left in one of them.
     LastOfDomain {
@@ -269,7 +269,7 @@ pub enum Kept {
     /// A disruption budget leaves too few evictions beside other removals.
     BudgetShared {
         /// The PodDisruptionBudget.
-        budget: PodKey,
+        budget: ObjectKey,
         /// Evictions that it has left.
         left: i64,
         /// Evictions that are needed.
@@ -368,7 +368,7 @@ pub enum Blocked {
     /// A disruption budget has no evictions left.
     Budget {
         /// The PodDisruptionBudget.
-        budget: PodKey,
+        budget: ObjectKey,
         /// Evictions that it allows.
         allowed: i32,
         /// Evictions that are left beside what is planned.

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::action::Reason;
-use crate::cluster::{PodKey, ZoneLabel};
+use crate::cluster::{ObjectKey, ZoneLabel};
 use crate::cpus::CpuSet;
 use crate::disruption::{Cause, Share};
 use crate::foreign::ForeignText;
@@ -67,8 +67,8 @@ trait OneOfEach: Sized {
     }
 }
 
-fn pod() -> PodKey {
-    PodKey::new("shop", "db-0")
+fn pod() -> ObjectKey {
+    ObjectKey::new("shop", "db-0")
 }
 
 fn requirement() -> Requirement {
@@ -94,14 +94,14 @@ fn selector() -> LabelSelector {
     }
 }
 
-one_of_each! { Misfit:
+one_of_each! { FilterFailure:
     Leaving(),
     Cordoned(),
     Taint { taint: Taint { key: "gpu".into(), value: "yes".into(), effect: Effect::NoSchedule }, compares_numbers: true },
     NodeSelector { key: "disk".into(), value: "ssd".into() },
     NodeAffinity { terms: terms() },
-    Volume { volume: VolumeMisfit::Local { volume: "pv-1".into() } },
-    HostPort { port: HostPort { protocol: "TCP".into(), ip: "".into(), port: 80 }, daemon_set: Some(PodKey::new("kube-system", "proxy")) },
+    Volume { volume: VolumeFilterFailure::Local { volume: "pv-1".into() } },
+    HostPort { port: HostPort { protocol: "TCP".into(), ip: "".into(), port: 80 }, daemon_set: Some(ObjectKey::new("kube-system", "proxy")) },
     Insufficient { resource: "cpu".into(), asked: 2_500, free: 1_000, new_node: true },
     AntiAffinityOfOthers { key: "zone".into(), domain: Some("z1".into()) },
     AntiAffinity { key: "zone".into(), domain: Some("z1".into()), selectors: vec![selector()], namespaces: vec!["shop".into()] },
@@ -117,9 +117,9 @@ one_of_each! { Misfit:
     Affinity { key: "zone".into(), domain: None, selectors: vec![selector()], namespaces: vec!["shop".into()], nowhere: true },
 }
 
-one_of_each! { VolumeMisfit:
+one_of_each! { VolumeFilterFailure:
     ClaimInUse { claim: "data".into(), user: pod() },
-    ClaimPromised { claim: "data".into(), user: pod() },
+    ClaimReserved { claim: "data".into(), user: pod() },
     NoClaim { claim: "data".into() },
     ClaimNotOfPod { claim: "web-scratch".into() },
     ClaimDeleted { claim: "data".into() },
@@ -182,7 +182,7 @@ one_of_each! { Kept:
     PodsExpected(),
     PodsMoveHere(),
     PodsOfDearerMoveHere { node: "n1".into() },
-    NoPlace { expected: true, others: 2, nearest: Some("n1".into()), misfit: Some(Box::new(Misfit::Cordoned)) },
+    NoPlace { expected: true, others: 2, nearest: Some("n1".into()), filter_failure: Some(Box::new(FilterFailure::Cordoned)) },
     LastOfDomain { key: "zone".into(), domain: "z1".into() },
     OneOrderOnly(),
     WorkUsedUp(),
@@ -232,7 +232,7 @@ one_of_each! { LeftAlone:
 }
 
 one_of_each! { Refused:
-    Misfit { misfit: Box::new(Misfit::Cordoned) },
+    FilterFailure { filter_failure: Box::new(FilterFailure::Cordoned) },
     Held { hold: Arc::new(Held::NoClusterId.into()) },
     NoPool(),
     NoInstanceType(),
@@ -257,7 +257,7 @@ one_of_each! { Refused:
     ForOtherPods(),
     TargetWaits { pod: pod() },
     TargetPlanned { pod: pod(), machine: "p-1".into() },
-    PlannedBeside { misfit: Box::new(Misfit::Cordoned), pod: pod() },
+    PlannedBeside { filter_failure: Box::new(FilterFailure::Cordoned), pod: pod() },
     TooComplex { excess: Excess::Parts { parts: 20_001 } },
     Chained(),
     TooDear { price: 1_000, most: 0 },
@@ -621,8 +621,8 @@ fn schema_describes<R: Judged>() {
 /// Asks something of every family of reasons.
 macro_rules! of_every_family {
     ($ask:ident($($argument:expr),*) $($then:tt)*) => {
-        $ask::<Misfit>($($argument),*) $($then)*;
-        $ask::<VolumeMisfit>($($argument),*) $($then)*;
+        $ask::<FilterFailure>($($argument),*) $($then)*;
+        $ask::<VolumeFilterFailure>($($argument),*) $($then)*;
         $ask::<Provision>($($argument),*) $($then)*;
         $ask::<NoFreeStorage>($($argument),*) $($then)*;
         $ask::<Refused>($($argument),*) $($then)*;
@@ -749,14 +749,14 @@ fn a_verdict_carries_its_words_and_its_details() {
 
 #[test]
 fn a_pod_with_affinity_to_a_pod_that_is_nowhere_is_told_so() {
-    let misfit = Misfit::Affinity {
+    let filter_failure = FilterFailure::Affinity {
         key: "zone".into(),
         domain: Some("z1".into()),
         selectors: vec![selector()],
         namespaces: vec!["shop".into()],
         nowhere: true,
     };
-    let told = misfit.to_string();
+    let told = filter_failure.to_string();
     let expected = "its pod affinity over zone: there is no pod of the namespace shop with ";
     assert!(told.starts_with(expected), "{told}");
     assert!(
@@ -775,14 +775,14 @@ fn what_other_pods_forbid_is_told_with_what_would_change_it() {
         let domain = domain.map(Into::into);
         let key = "topology.kubernetes.io/zone".into();
         let namespaces = namespaces.iter().map(|name| (*name).into()).collect();
-        let misfit = Misfit::Affinity {
+        let filter_failure = FilterFailure::Affinity {
             key,
             domain,
             selectors,
             namespaces,
             nowhere: false,
         };
-        misfit.to_string()
+        filter_failure.to_string()
     };
     let over = "its pod affinity over topology.kubernetes.io/zone:";
     for (told, expected) in [
@@ -808,14 +808,14 @@ fn what_other_pods_forbid_is_told_with_what_would_change_it() {
     // What a record of an older version has.
     for (code, name) in [("affinity", "affinity"), ("anti_affinity", "anti-affinity")] {
         let old = serde_json::json!({"code": code, "key": "zone", "domain": "z1"});
-        let old: Misfit = serde_json::from_value(old).expect("it is read");
+        let old: FilterFailure = serde_json::from_value(old).expect("it is read");
         assert_eq!(
             old.to_string(),
             format!("its pod {name} over zone is not met")
         );
     }
     let spread = |least_domain: Option<&str>, least_is_new, few: Option<(usize, usize)>| {
-        let misfit = Misfit::Spread {
+        let filter_failure = FilterFailure::Spread {
             key: "zone".into(),
             domain: Some("a".into()),
             pods: 1,
@@ -826,7 +826,7 @@ fn what_other_pods_forbid_is_told_with_what_would_change_it() {
             domains: few.map(|(domains, _)| domains),
             min_domains: few.map(|(_, min)| min),
         };
-        misfit.to_string()
+        filter_failure.to_string()
     };
     let over = "topology spread over zone: zone a would have 1 matching pod,";
     for (told, expected) in [
@@ -860,7 +860,7 @@ fn node_affinity_without_terms_or_with_odd_values_is_told_as_such() {
             fields: Vec::new(),
         };
         let terms = vec![NodeTerm::default(), term];
-        Misfit::NodeAffinity { terms }.to_string()
+        FilterFailure::NodeAffinity { terms }.to_string()
     };
     let empty = "node affinity does not match: an empty term, which matches no node, or";
     assert_eq!(
@@ -871,13 +871,13 @@ fn node_affinity_without_terms_or_with_odd_values_is_told_as_such() {
         node_affinity(Operator::Lt, &["7"]),
         format!("{empty} cpu Lt [7]")
     );
-    let none = Misfit::NodeAffinity { terms: Vec::new() }.to_string();
+    let none = FilterFailure::NodeAffinity { terms: Vec::new() }.to_string();
     assert_eq!(
         none,
         "node affinity does not match: its nodeSelectorTerms are empty, and match no node"
     );
     for terms in [Vec::new(), vec![NodeTerm::default()]] {
-        let told = VolumeMisfit::Unreachable { terms }.to_string();
+        let told = VolumeFilterFailure::Unreachable { terms }.to_string();
         assert!(
             told.ends_with("only where one of its terms matches, and there is none that could"),
             "{told}"
@@ -889,13 +889,13 @@ fn node_affinity_without_terms_or_with_odd_values_is_told_as_such() {
 #[test]
 fn an_amount_that_cannot_be_read_is_no_number() {
     for resource in ["cpu", "memory", "ephemeral-storage", "example.com/gpu"] {
-        let misfit = Misfit::Insufficient {
+        let filter_failure = FilterFailure::Insufficient {
             resource: resource.into(),
             asked: i64::MAX,
             free: 1 << 40,
             new_node: true,
         };
-        let told = misfit.to_string();
+        let told = filter_failure.to_string();
         let words =
             format!("{resource}: asks an amount that cannot be read or counted, a node offers ");
         assert!(told.starts_with(&words), "{told}");
@@ -908,5 +908,37 @@ fn an_amount_that_cannot_be_read_is_no_number() {
     assert!(
         told.ends_with("for a volume of an amount that cannot be read or counted"),
         "{told}"
+    );
+}
+
+#[test]
+fn older_words_are_read() {
+    fn read<R: DeserializeOwned>(old: Value) -> R {
+        serde_json::from_value(old).expect("it is read")
+    }
+    let json = |text: &str| -> Value { serde_json::from_str(text).expect("JSON") };
+    let cordoned = || Box::new(FilterFailure::Cordoned);
+    let refused: Refused = read(json(
+        r#"{"code": "misfit", "misfit": {"code": "cordoned"}}"#,
+    ));
+    let filter_failure = cordoned();
+    assert_eq!(refused, Refused::FilterFailure { filter_failure });
+    let beside =
+        r#"{"code": "planned_beside", "misfit": {"code": "cordoned"}, "pod": "shop/db-0"}"#;
+    let Refused::PlannedBeside { filter_failure, .. } = read(json(beside)) else {
+        panic!("{beside}");
+    };
+    assert_eq!(filter_failure, cordoned());
+    let nowhere =
+        r#"{"code": "no_place", "expected": false, "others": 2, "misfit": {"code": "cordoned"}}"#;
+    let Kept::NoPlace { filter_failure, .. } = read(json(nowhere)) else {
+        panic!("{nowhere}");
+    };
+    assert_eq!(filter_failure, Some(cordoned()));
+    let claim = r#"{"code": "claim_promised", "claim": "data", "user": "shop/db-0"}"#;
+    let claim: VolumeFilterFailure = read(json(claim));
+    assert!(
+        matches!(claim, VolumeFilterFailure::ClaimReserved { .. }),
+        "{claim:?}"
     );
 }

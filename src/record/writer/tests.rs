@@ -10,7 +10,7 @@ use super::super::store::segments;
 use super::super::{Deed, DeedKind, Most, RecordedMachine, Timeline};
 use super::*;
 use crate::model::action::{Kind, Precondition, Reason, Target, VERSION};
-use crate::model::cluster::PodKey;
+use crate::model::cluster::ObjectKey;
 use crate::model::host_choice::{HostChoice, HostStanding};
 use crate::model::hosts::HostStrategy;
 use crate::model::report::{PodVerdict, Report};
@@ -24,7 +24,9 @@ const LIMITS: RecordLimits = RecordLimits {
 fn decided(number: u64, at: i64, why: &str) -> RecordedTurn {
     let mut report = Report::default();
     let verdict = PodVerdict::fits_node(why.into());
-    report.pods.insert(PodKey::new("default", "web"), verdict);
+    report
+        .pods
+        .insert(ObjectKey::new("default", "web"), verdict);
     RecordedTurn {
         number,
         at: Time(at),
@@ -467,7 +469,7 @@ fn a_pod_is_not_taken_for_gone_by_what_was_not_read_yet() {
     ];
     write(&path, starts);
     let filter = Filter {
-        pod: Some(PodKey::new("default", "web")),
+        pod: Some(ObjectKey::new("default", "web")),
         ..Filter::default()
     };
     let told = || -> Vec<Option<String>> {

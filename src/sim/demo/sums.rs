@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::controller::turn::Turn;
 use crate::model::action::Kind;
-use crate::model::cluster::PodKey;
+use crate::model::cluster::ObjectKey;
 use crate::model::region::Step;
 use crate::model::time::{Span, Time};
 use crate::model::words;
@@ -15,7 +15,7 @@ use super::timeline::{self, TimelineLine, Tone};
 /// What was there before a part of the story began: it is not counted as what came in it.
 #[derive(Debug, Default)]
 struct BeforePart {
-    pods: BTreeSet<PodKey>,
+    pods: BTreeSet<ObjectKey>,
     removed: BTreeSet<Arc<str>>,
 }
 
@@ -24,7 +24,7 @@ struct BeforePart {
 pub(super) struct Sums {
     before: BeforePart,
     /// Pods that are there now.
-    there: BTreeSet<PodKey>,
+    there: BTreeSet<ObjectKey>,
     /// When each machine was decided, until it is in service.
     coming: BTreeMap<Arc<str>, Time>,
     /// How long machines took from the decision until they were in service.
@@ -39,9 +39,9 @@ pub(super) struct Sums {
     repairs: usize,
     /// Decisions that make and remove nothing, such as to update in place.
     others: usize,
-    pods: BTreeSet<PodKey>,
+    pods: BTreeSet<ObjectKey>,
     /// Pods without a node, by the turn that first saw them so.
-    waiting: BTreeMap<PodKey, Time>,
+    waiting: BTreeMap<ObjectKey, Time>,
     /// How long pods waited that got a node after that.
     waits: Vec<Span>,
     most_nodes: usize,

@@ -86,7 +86,7 @@ pub(super) fn spoil(data: &mut Value, spoilt: &[Spoilt]) {
     }
 }
 
-/// Damages answers, by seeded dice.
+/// Damages answers, by seeded random numbers.
 #[derive(Debug)]
 pub struct Damager {
     rng: StdRng,
@@ -102,7 +102,7 @@ enum At {
 }
 
 impl Damager {
-    /// Dice of this seed.
+    /// Damages by random numbers of this seed.
     pub fn new(seed: u64) -> Damager {
         Damager {
             rng: StdRng::seed_from_u64(seed),

@@ -1,4 +1,4 @@
-//! Bad luck between a client and a simulated server, by a seeded dice; and the end of the client
+//! Bad luck between a client and a simulated server, by seeded random numbers; and the end of the client
 //! after a chosen call.
 //!
 //! [`Faults`] goes around any router (fake PVE or fake Kubernetes) and can be turned on and off while
@@ -154,7 +154,7 @@ enum FaultOutcome {
     Damaged,
 }
 
-/// Bad luck for some calls alone, whatever the dice say.
+/// Bad luck for some calls alone, whatever is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aim {
     /// Calls below this path are refused with an error of the server's own.
@@ -167,28 +167,28 @@ pub enum Aim {
     Delay(&'static str, Duration),
 }
 
-/// A layer of bad luck. Clones share dice and plan.
+/// A layer of bad luck. Clones share the random numbers and the plan.
 #[derive(Clone, Debug)]
 pub struct Faults {
-    state: Arc<Mutex<FaultDice>>,
+    state: Arc<Mutex<FaultState>>,
 }
 
 #[derive(Debug)]
-struct FaultDice {
+struct FaultState {
     plan: FaultPlan,
     rng: StdRng,
     dealt: u64,
     aim: Option<Aim>,
     /// What is wrong with single rows of every list.
     spoilt: Vec<Spoilt>,
-    /// Damages answers; with dice of its own, so that it does not shift the luck of later calls.
+    /// Damages answers; with random numbers of its own, so that it does not shift the luck of later calls.
     damager: Damager,
 }
 
 impl Faults {
-    /// No faults yet, and dice for later.
+    /// No faults yet, and random numbers for later.
     pub fn new(seed: u64) -> Faults {
-        let dice = FaultDice {
+        let state = FaultState {
             plan: FaultPlan::default(),
             rng: StdRng::seed_from_u64(seed),
             dealt: 0,
@@ -197,23 +197,23 @@ impl Faults {
             damager: Damager::new(seed ^ 0xda),
         };
         Faults {
-            state: Arc::new(Mutex::new(dice)),
+            state: Arc::new(Mutex::new(state)),
         }
     }
 
     /// What goes wrong from now on.
     pub fn set(&self, plan: FaultPlan) {
-        self.dice(|dice| dice.plan = plan);
+        self.with_state(|state| state.plan = plan);
     }
 
     /// Aims at some calls, or no longer.
     pub fn aim(&self, at: Option<Aim>) {
-        self.dice(|dice| dice.aim = at);
+        self.with_state(|state| state.aim = at);
     }
 
     /// Spoils these rows of PVE's lists from now on, and no others.
     pub fn spoil(&self, rows: Vec<Spoilt>) {
-        self.dice(|dice| dice.spoilt = rows);
+        self.with_state(|state| state.spoilt = rows);
     }
 
     /// Nothing goes wrong from now on.
@@ -223,7 +223,7 @@ impl Faults {
 
     /// What goes wrong now.
     pub fn plan(&self) -> FaultPlan {
-        self.dice(|dice| dice.plan)
+        self.with_state(|state| state.plan)
     }
 
     /// An API server that is started anew: for five seconds nobody gets through to it, then it forbids everybody
@@ -253,7 +253,7 @@ impl Faults {
 
     /// How many faults there were.
     pub fn dealt(&self) -> u64 {
-        self.dice(|dice| dice.dealt)
+        self.with_state(|state| state.dealt)
     }
 
     /// The router with bad luck around it.
@@ -261,12 +261,12 @@ impl Faults {
         router.layer(from_fn_with_state((self.clone(), style), disturb))
     }
 
-    fn dice<R>(&self, act: impl FnOnce(&mut FaultDice) -> R) -> R {
+    fn with_state<R>(&self, act: impl FnOnce(&mut FaultState) -> R) -> R {
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl FaultDice {
+impl FaultState {
     /// The fate of a call that somebody aims at.
     fn hit(&mut self, request: &Request) -> Option<FaultOutcome> {
         let path = request.uri().path();
@@ -332,8 +332,10 @@ async fn disturb(
     request: Request,
     next: Next,
 ) -> Response {
-    let (mut delay, rolled) = faults.dice(FaultDice::roll);
-    let fate = faults.dice(|dice| dice.hit(&request)).unwrap_or(rolled);
+    let (mut delay, rolled) = faults.with_state(FaultState::roll);
+    let fate = faults
+        .with_state(|state| state.hit(&request))
+        .unwrap_or(rolled);
     let mut busy = None;
     if request.uri().path().ends_with("/eviction") {
         let plan = faults.plan();
@@ -353,7 +355,10 @@ async fn disturb(
         FaultOutcome::Forbidden if style == Style::Pve => next.run(request).await,
         FaultOutcome::Damaged if style == Style::Pve => {
             let answer = next.run(request).await;
-            damage::of(answer, |data| faults.dice(|dice| dice.damager.damage(data))).await
+            damage::of(answer, |data| {
+                faults.with_state(|state| state.damager.damage(data))
+            })
+            .await
         }
         FaultOutcome::Forbidden => forbidden(),
         FaultOutcome::Late(after) => {
@@ -374,7 +379,7 @@ async fn disturb(
         }
         FaultOutcome::Fine | FaultOutcome::Damaged => {
             let answer = next.run(request).await;
-            let spoilt = faults.dice(|dice| dice.spoilt.clone());
+            let spoilt = faults.with_state(|state| state.spoilt.clone());
             if spoilt.is_empty() {
                 return answer;
             }
@@ -450,7 +455,7 @@ fn forbidden() -> Response {
 
 /// What API Priority and Fairness answers when its queues are full.
 fn turned_away(faults: &Faults, seconds: u64) -> Response {
-    faults.dice(|dice| dice.dealt += 1);
+    faults.with_state(|state| state.dealt += 1);
     let mut response = Response::new(Body::from("Too many requests, please try again later.\n"));
     *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
     response

@@ -26,8 +26,8 @@ impl Range {
         }
     }
 
-    fn draw(self, dice: &mut StdRng) -> Span {
-        Span(dice.random_range(self.min.0..=self.max.0.max(self.min.0)))
+    fn draw(self, rng: &mut StdRng) -> Span {
+        Span(rng.random_range(self.min.0..=self.max.0.max(self.min.0)))
     }
 }
 
@@ -141,50 +141,50 @@ pub(super) struct GuestTraits {
 }
 
 impl GuestTraits {
-    /// Draws for a VM. Its dice depend on the seed and its UUID alone, so that what one guest draws
+    /// Draws for a VM. Its random numbers depend on the seed and its UUID alone, so that what one guest draws
     /// does not depend on what the others do.
     pub(super) fn draw(spec: &GuestSpec, seed: u64, uuid: &str, nth: u32) -> GuestTraits {
         let mut digest = 0xcbf2_9ce4_8422_2325 ^ seed;
         for byte in uuid.bytes() {
             digest = (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
-        let mut dice = StdRng::seed_from_u64(digest);
+        let mut rng = StdRng::seed_from_u64(digest);
         let mut fault = None;
         for (which, percent) in &spec.chances {
-            let rolled = dice.random_range(0..100_u32);
+            let rolled = rng.random_range(0..100_u32);
             if fault.is_none() && rolled < *percent {
                 fault = Some(*which);
             }
         }
         let fault = spec.fates.get(&nth).copied().or(fault);
-        let mut boot = spec.boot.draw(&mut dice);
+        let mut boot = spec.boot.draw(&mut rng);
         if fault == Some(GuestFault::SlowBoot) {
             boot = Span(boot.0 * 5);
         }
         GuestTraits {
             fault,
             boot,
-            cloud_init: spec.cloud_init.draw(&mut dice),
-            preflight: spec.preflight.draw(&mut dice),
-            ready: spec.ready.draw(&mut dice),
-            shutdown: spec.shutdown.draw(&mut dice),
-            seed: dice.random(),
+            cloud_init: spec.cloud_init.draw(&mut rng),
+            preflight: spec.preflight.draw(&mut rng),
+            ready: spec.ready.draw(&mut rng),
+            shutdown: spec.shutdown.draw(&mut rng),
+            seed: rng.random(),
             drawn: 0,
         }
     }
 
-    fn dice(&mut self) -> StdRng {
+    fn rng(&mut self) -> StdRng {
         self.drawn += 1;
         StdRng::seed_from_u64(self.seed.wrapping_add(self.drawn))
     }
 
-    /// A span of a range, from this guest's dice.
+    /// A span of a range, by this guest's random numbers.
     pub(super) fn span(&mut self, range: Range) -> Span {
-        range.draw(&mut self.dice())
+        range.draw(&mut self.rng())
     }
 
-    /// A number below `below`, from this guest's dice.
+    /// A number below `below`, by this guest's random numbers.
     pub(super) fn number(&mut self, below: usize) -> usize {
-        self.dice().random_range(0..below.max(1))
+        self.rng().random_range(0..below.max(1))
     }
 }

@@ -1,7 +1,7 @@
 //! Bells that ring when something changes.
 //!
 //! Who waits is woken in the order in which they began to wait. A channel of tokio's (`sync::watch`) wakes those who
-//! wait for it in an order drawn from dice of tokio's own, so that a seed would not replay to the byte.
+//! wait for it in an order drawn from random numbers of tokio's own, so that a seed would not replay to the byte.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

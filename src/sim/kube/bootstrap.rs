@@ -91,7 +91,7 @@ fn config_maps(state: &mut State, spec: &KubeSpec, pki: &Pki) {
 }
 
 /// Fills a new cluster.
-pub(super) fn furnish(state: &mut State, spec: &KubeSpec, pki: &Pki) {
+pub(super) fn seed_objects(state: &mut State, spec: &KubeSpec, pki: &Pki) {
     for namespace in ["kube-system", "kube-public", "kube-node-lease", "default"] {
         let object = json!({
             "apiVersion": "v1", "kind": "Namespace",

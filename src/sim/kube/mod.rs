@@ -92,7 +92,7 @@ impl Kube {
         let pki = Pki::new(seed, clock.now()).expect("a key made from a seed is a valid key");
         let mut state = State::new(seed, spec.history, spec.keep_trace);
         state.now = clock.now();
-        bootstrap::furnish(&mut state, &spec, &pki);
+        bootstrap::seed_objects(&mut state, &spec, &pki);
         let inner = Arc::new(KubeInner {
             spec,
             clock,

@@ -36,7 +36,7 @@ async fn six_hours(seed: u64) -> (u64, usize, usize) {
     let client = kube::Client::new(kube.router(), "default");
     let seen: Arc<Mutex<BTreeMap<String, String>>> = Arc::default();
     let watching = tokio::spawn(watch(client.clone(), Arc::clone(&seen)));
-    let story = Workload::weather(seed, HOURS, Span::minutes(30));
+    let story = Workload::random(seed, HOURS, Span::minutes(30));
     let playing = tokio::spawn(story.play(kube.router()));
     for vmid in 100..103 {
         machine(&kube, &guests, vmid).await;

@@ -108,7 +108,7 @@ pub(super) struct State {
     bells: Vec<Bell>,
     /// Rings for every change the controllers may have to look at.
     any: Bell,
-    dice: StdRng,
+    rng: StdRng,
 }
 
 impl State {
@@ -130,7 +130,7 @@ impl State {
             forgotten: 0,
             bells: RESOURCES.iter().map(|_| Bell::default()).collect(),
             any: Bell::default(),
-            dice: StdRng::seed_from_u64(seed),
+            rng: StdRng::seed_from_u64(seed),
         }
     }
 
@@ -188,14 +188,14 @@ impl State {
             .cloned()
     }
 
-    /// A number from the seeded dice, below `below`.
+    /// A seeded random number, below `below`.
     pub(super) fn roll(&mut self, below: u64) -> u64 {
-        self.dice.random_range(0..below.max(1))
+        self.rng.random_range(0..below.max(1))
     }
 
     /// A version-4 UUID by the seed.
     pub(super) fn uuid(&mut self) -> String {
-        let bits: u128 = self.dice.random();
+        let bits: u128 = self.rng.random();
         let bits = (bits & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
         let hex = format!("{bits:032x}");
         format!(
@@ -211,7 +211,7 @@ impl State {
     /// Five characters, as `generateName` appends them.
     pub(super) fn suffix(&mut self) -> String {
         (0..5)
-            .map(|_| char::from(ALPHABET[self.dice.random_range(0..ALPHABET.len())]))
+            .map(|_| char::from(ALPHABET[self.rng.random_range(0..ALPHABET.len())]))
             .collect()
     }
 

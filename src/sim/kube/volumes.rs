@@ -10,7 +10,7 @@ use super::object::{annotation, deleting, list, name, namespace, seconds, set, t
 use super::resources::{PODS, PVCS, PVS, STORAGECLASSES, VOLUMEATTACHMENTS};
 use super::store::State;
 use super::verbs;
-use crate::model::cluster::PodKey;
+use crate::model::cluster::ObjectKey;
 use crate::model::time::{Span, Time};
 
 /// The simulated CSI driver.
@@ -99,13 +99,13 @@ fn bound(claim: &mut Value, volume: &str, capacity: &Value) {
 }
 
 /// Binds a claim to a volume that is there, unless it is another's.
-pub(super) fn take(state: &mut State, claim: &PodKey, volume: &str) {
+pub(super) fn take(state: &mut State, claim: &ObjectKey, volume: &str) {
     let Some(found) = state.get(PVCS, &claim.namespace, &claim.name) else {
         return;
     };
     let there = state.get(PVS, "", volume).unwrap_or_default();
     let part = |field: &str| text(&there, &format!("/spec/claimRef/{field}")).to_owned();
-    let of = PodKey::new(part("namespace"), part("name"));
+    let of = ObjectKey::new(part("namespace"), part("name"));
     if !of.name.is_empty() && of != *claim {
         return;
     }
@@ -165,7 +165,7 @@ fn bind(state: &mut State) {
         } else if text(&claim, "/status/phase") == "Pending"
             && !text(&claim, "/spec/volumeName").is_empty()
         {
-            let key = PodKey::new(namespace(&claim), name(&claim));
+            let key = ObjectKey::new(namespace(&claim), name(&claim));
             take(state, &key, text(&claim, "/spec/volumeName"));
         }
     }

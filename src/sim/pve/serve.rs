@@ -115,12 +115,12 @@ pub(super) fn driver(pve: &Pve, faults: &Faults) -> Router {
 }
 
 #[derive(Debug, Deserialize)]
-struct Depth {
+struct DumpDepth {
     #[serde(default)]
     requests: usize,
 }
 
-async fn world(State(driver): State<Driver>, Query(depth): Query<Depth>) -> Json<Dump> {
+async fn world(State(driver): State<Driver>, Query(depth): Query<DumpDepth>) -> Json<Dump> {
     Json(driver.pve.dump(depth.requests))
 }
 

@@ -189,13 +189,13 @@ function amounts(resources) {
 }
 
 /// All that keeps the pod away from there.
-function misfits(row) {
-  return row.misfit ? [row.misfit, ...(row.further_misfits ?? [])] : [];
+function filter_failures(row) {
+  return row.filter_failure ? [row.filter_failure, ...(row.further_filter_failures ?? [])] : [];
 }
 
 const answered = (row) => ({
-  sign: `${misfits(row)} ${Object.keys(row.preempts ?? {})}`,
-  make: () => row.misfit ? [mark("bad", "no"), misfits(row).map((misfit) => h("p", { class: "why" }, misfit))]
+  sign: `${filter_failures(row)} ${Object.keys(row.preempts ?? {})}`,
+  make: () => row.filter_failure ? [mark("bad", "no"), filter_failures(row).map((filter_failure) => h("p", { class: "why" }, filter_failure))]
     : [mark("good", row.coming ? "yes, once it is up" : "yes"), preempted(row)],
 });
 
@@ -212,13 +212,13 @@ function offered(row) {
 const OFFERS = {
   empty: "There is nothing that could be made.",
   key: (row) => `${offered(row)}@${row.host}`,
-  text: (row) => `${offered(row)} ${row.host} ${misfits(row).join(" ")} ${row.held ?? ""}`,
+  text: (row) => `${offered(row)} ${row.host} ${filter_failures(row).join(" ")} ${row.held ?? ""}`,
   columns: [
     { name: "Pool/type", sort: offered, cell: offered },
     { name: "Host", sort: (row) => row.host, cell: (row) => row.host || "none may be used" },
     { name: "Free CPU", num: true, sort: (row) => row.free.cpu_milli, cell: (row) => cores(row.free.cpu_milli) },
     { name: "Free memory", num: true, sort: (row) => row.free.memory, cell: (row) => bytes(row.free.memory) },
-    { name: "Would it run?", wide: true, sort: (row) => misfits(row).join(" "), cell: answered },
+    { name: "Would it run?", wide: true, sort: (row) => filter_failures(row).join(" "), cell: answered },
     {
       name: "Possible now?", wide: true, sort: (row) => row.held ?? "",
       cell: (row) => ({ sign: String(row.held), make: () => row.held ? [mark("warn", "no"), h("p", { class: "why" }, row.held)] : mark("good", "yes") }),
@@ -229,12 +229,12 @@ const OFFERS = {
 const NODES = {
   empty: "There is no node.",
   key: (row) => row.name,
-  text: (row) => `${row.name} ${misfits(row).join(" ")}`,
+  text: (row) => `${row.name} ${filter_failures(row).join(" ")}`,
   columns: [
     { name: "Node", sort: (row) => row.name, cell: (row) => ({ sign: row.name, make: () => linkTo(row.coming ? "machine" : "node", row.name) }) },
     { name: "Free CPU", num: true, sort: (row) => row.free.cpu_milli, cell: (row) => cores(row.free.cpu_milli) },
     { name: "Free memory", num: true, sort: (row) => row.free.memory, cell: (row) => bytes(row.free.memory) },
-    { name: "Would it run?", wide: true, sort: (row) => misfits(row).join(" "), cell: answered },
+    { name: "Would it run?", wide: true, sort: (row) => filter_failures(row).join(" "), cell: answered },
   ],
 };
 

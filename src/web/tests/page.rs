@@ -6,7 +6,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use super::*;
 use crate::model::host_choice::{HostChoice, HostStanding};
 use crate::model::hosts::HostStrategy;
-use crate::model::reasons::{Misfit, Refused};
+use crate::model::reasons::{FilterFailure, Refused};
 
 /// What a browser gets at an address of this host.
 async fn page(server: &Server, path: &str) -> String {
@@ -399,13 +399,13 @@ fn names_are_told_by_how_they_begin() {
 fn what_is_not_seen_is_told_with_names_like_it_and_with_what_is_not_read() {
     use crate::controller::answers::TurnQuestion;
     use crate::controller::control::ControlAnswer;
-    use crate::model::cluster::PodKey;
+    use crate::model::cluster::ObjectKey;
     let said = |turn: &Turn, question: &TurnQuestion| match question.answer(turn) {
         ControlAnswer::Ok(found) => panic!("{found}"),
         ControlAnswer::Error(why) => why,
     };
     let (pod, node) = (
-        TurnQuestion::Pod(PodKey::new("shop", "web")),
+        TurnQuestion::Pod(ObjectKey::new("shop", "web")),
         TurnQuestion::Node("small-x".to_owned()),
     );
     let mut turn = turn();
@@ -585,16 +585,16 @@ async fn a_view_of_a_large_cluster_is_small_and_soon_made() {
             .nodes
             .insert(name, NodeVerdict::NotAutoscaled);
     }
-    let misfit = Box::new(Misfit::Insufficient {
+    let filter_failure = Box::new(FilterFailure::Insufficient {
         resource: "cpu".into(),
         asked: 64_000,
         free: 2_000,
         new_node: true,
     });
-    let lacks = Refused::Misfit { misfit };
+    let lacks = Refused::FilterFailure { filter_failure };
     let why = Arc::new(BTreeMap::from([(Arc::from("small/s"), lacks.into())]));
     for number in 0..5_000 {
-        let key = PodKey::new("default", format!("pod-{number:04}"));
+        let key = ObjectKey::new("default", format!("pod-{number:04}"));
         let place = (number % 5 > 0).then(|| format!("node-{:03}", number % 500).into());
         if place.is_none() {
             let verdict = PodVerdict::NoCompatiblePool { why: why.clone() };

@@ -70,10 +70,10 @@ pub(super) fn stand(scene: &Scene, day: &Day) {
 
 /// The weather of the day with all that belongs to it. Everything is gone a minute before the end.
 pub(super) fn workload(seed: u64, day: &Day) -> Workload {
-    let mut workload = Workload::weather(seed, WORKLOAD, Span::minutes(1));
-    let mut dice = StdRng::seed_from_u64(seed ^ 0x66);
+    let mut workload = Workload::random(seed, WORKLOAD, Span::minutes(1));
+    let mut rng = StdRng::seed_from_u64(seed ^ 0x66);
     for belonging in &day.belongings {
-        workload.steps.extend(steps(*belonging, &mut dice));
+        workload.steps.extend(steps(*belonging, &mut rng));
     }
     workload
 }
@@ -113,14 +113,14 @@ fn deployment(at: i64, name: &str, replicas: u32, pods: WorkloadPods) -> Vec<Wor
     vec![step(at, deploy), step(end(), Act::Delete { kind, name })]
 }
 
-fn steps(belonging: Belonging, dice: &mut StdRng) -> Vec<WorkloadStep> {
-    let at = dice.random_range(0..15);
-    let count = dice.random_range(1..4);
+fn steps(belonging: Belonging, rng: &mut StdRng) -> Vec<WorkloadStep> {
+    let at = rng.random_range(0..15);
+    let count = rng.random_range(1..4);
     match belonging {
         Belonging::StandingNodes => Vec::new(),
         Belonging::Volumes => {
             let path = || format!("{SETS}/db");
-            let away = dice.random_range(20..40);
+            let away = rng.random_range(20..40);
             vec![
                 step(at, create(SETS, stateful(count))),
                 step(away, remove(path())),

@@ -61,7 +61,7 @@ pub(super) const ALL: [Act; 11] = [
 ];
 
 /// Does it, and says what undoes it; `None` when there is nobody whom it can happen to.
-pub(super) async fn perform(act: Act, stage: &Stage<'_>, dice: &mut StdRng) -> Option<Remedy> {
+pub(super) async fn perform(act: Act, stage: &Stage<'_>, rng: &mut StdRng) -> Option<Remedy> {
     match act {
         Act::Compact => {
             stage.scene.world.kube.compact();
@@ -74,19 +74,19 @@ pub(super) async fn perform(act: Act, stage: &Stage<'_>, dice: &mut StdRng) -> O
             faults.set(plan);
             Some(Remedy::Nothing)
         }
-        Act::DeletePod => delete_pod(stage, dice).await,
+        Act::DeletePod => delete_pod(stage, rng).await,
         _ => {
             let mut nodes = stage.nodes();
             if act == Act::Rescue {
                 nodes.retain(|node| without(node, LEAVING).len() < without(node, "").len());
             }
-            let node = nodes.choose(dice)?;
-            to_node(act, stage, dice, node).await
+            let node = nodes.choose(rng)?;
+            to_node(act, stage, rng, node).await
         }
     }
 }
 
-async fn to_node(act: Act, stage: &Stage<'_>, dice: &mut StdRng, node: &Value) -> Option<Remedy> {
+async fn to_node(act: Act, stage: &Stage<'_>, rng: &mut StdRng, node: &Value) -> Option<Remedy> {
     let title = name(node).to_owned();
     let cordon =
         |on: bool| json!({"spec": {"unschedulable": if on { json!(true) } else { Value::Null }}});
@@ -94,7 +94,7 @@ async fn to_node(act: Act, stage: &Stage<'_>, dice: &mut StdRng, node: &Value) -
         Act::Cordon | Act::Drain => (cordon(true), Some(cordon(false))),
         Act::Rescue => {
             let mut change = cordon(false);
-            if dice.random_bool(0.5) {
+            if rng.random_bool(0.5) {
                 change["spec"]["taints"] = json!(without(node, LEAVING));
             }
             (change, None)
@@ -102,17 +102,17 @@ async fn to_node(act: Act, stage: &Stage<'_>, dice: &mut StdRng, node: &Value) -
         Act::Forbid => annotated(node, "annotations", DISABLED, Some("true")),
         Act::EditMachine => {
             let others = stage.nodes();
-            let other = others.choose(dice)?;
+            let other = others.choose(rng)?;
             let text = other["metadata"]["annotations"][MACHINE].as_str();
-            let text = [text, Some("none/1/of-them"), None].choose(dice).copied()?;
+            let text = [text, Some("none/1/of-them"), None].choose(rng).copied()?;
             annotated(node, "annotations", MACHINE, text)
         }
         Act::EditPool => {
             let pools = [Some("general"), Some("other"), Some("nobodys"), None];
-            let pool = pools.choose(dice).copied()?;
+            let pool = pools.choose(rng).copied()?;
             annotated(node, "labels", POOL, pool)
         }
-        Act::Taint => return Some(taint(stage, dice, node).await),
+        Act::Taint => return Some(taint(stage, rng, node).await),
         _ => {
             let delete = http::Request::delete(format!("/api/v1/nodes/{title}"));
             call(stage.scene, delete, "{}".to_owned()).await;
@@ -140,9 +140,9 @@ fn annotated(node: &Value, part: &str, key: &str, value: Option<&str>) -> (Value
     (with(json!(value)), Some(with(before)))
 }
 
-async fn taint(stage: &Stage<'_>, dice: &mut StdRng, node: &Value) -> Remedy {
+async fn taint(stage: &Stage<'_>, rng: &mut StdRng, node: &Value) -> Remedy {
     let mut taints = without(node, MAINTENANCE);
-    let effect = if dice.random_bool(0.5) {
+    let effect = if rng.random_bool(0.5) {
         "NoSchedule"
     } else {
         "NoExecute"
@@ -175,10 +175,10 @@ async fn evict_all(stage: &Stage<'_>, node: &str) {
     }
 }
 
-async fn delete_pod(stage: &Stage<'_>, dice: &mut StdRng) -> Option<Remedy> {
+async fn delete_pod(stage: &Stage<'_>, rng: &mut StdRng) -> Option<Remedy> {
     let mut pods = stage.objects("v1", "Pod");
     pods.retain(|pod| pod["status"]["phase"] == "Running");
-    let pod = pods.choose(dice)?;
+    let pod = pods.choose(rng)?;
     let (space, title) = (text(&pod["metadata"]["namespace"]), name(pod));
     let delete = http::Request::delete(format!("/api/v1/namespaces/{space}/pods/{title}"));
     let now = json!({"gracePeriodSeconds": 0});

@@ -252,14 +252,14 @@ fn roll_often(scene: &mut Scene) {
 
 /// What goes wrong on a wire: sometimes all kinds of faults, always calls that are carried out late.
 fn wire(seed: u64) -> FaultPlan {
-    let mut dice = StdRng::seed_from_u64(seed);
-    let plan = if dice.random_bool(0.5) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let plan = if rng.random_bool(0.5) {
         FaultPlan::drawn(seed)
     } else {
         FaultPlan::default()
     };
     FaultPlan {
-        late: dice.random_range(1..15),
+        late: rng.random_range(1..15),
         late_ms: [60_000, 180_000],
         cut_ms: 240_000,
         ..plan
@@ -270,9 +270,9 @@ fn wire(seed: u64) -> FaultPlan {
 async fn happens(stage: &Stage<'_>, planned: &Planned) {
     let ends = stage.began + STORM;
     tokio::time::sleep_until(stage.began + planned.at).await;
-    let mut dice = StdRng::seed_from_u64(planned.luck);
+    let mut rng = StdRng::seed_from_u64(planned.luck);
     let remedy = loop {
-        if let Some(remedy) = planned.act.perform(stage, &mut dice).await {
+        if let Some(remedy) = planned.act.perform(stage, &mut rng).await {
             break remedy;
         }
         if tokio::time::Instant::now() > ends {

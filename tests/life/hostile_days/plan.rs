@@ -36,11 +36,11 @@ impl Act {
     }
 
     /// Does it, and says what undoes it; `None` when there is nobody whom it can happen to.
-    pub(super) async fn perform(self, stage: &Stage<'_>, dice: &mut StdRng) -> Option<Remedy> {
+    pub(super) async fn perform(self, stage: &Stage<'_>, rng: &mut StdRng) -> Option<Remedy> {
         match self {
-            Act::Kubernetes(act) => kubernetes::perform(act, stage, dice).await,
-            Act::Proxmox(act) => proxmox::perform(act, stage, dice),
-            Act::State(act) => state::perform(act, stage, dice).await,
+            Act::Kubernetes(act) => kubernetes::perform(act, stage, rng).await,
+            Act::Proxmox(act) => proxmox::perform(act, stage, rng),
+            Act::State(act) => state::perform(act, stage, rng).await,
         }
     }
 }
@@ -70,20 +70,20 @@ pub(super) struct Day {
 impl Day {
     /// The day of a seed.
     pub(super) fn drawn(seed: u64) -> Day {
-        let mut dice = StdRng::seed_from_u64(seed ^ 0x55);
+        let mut rng = StdRng::seed_from_u64(seed ^ 0x55);
         let belongings = belongings::ALL.into_iter();
-        let belongings = belongings.filter(|_| dice.random_bool(0.6)).collect();
+        let belongings = belongings.filter(|_| rng.random_bool(0.6)).collect();
         let mut deck: Vec<Act> = Act::all().collect();
-        deck.shuffle(&mut dice);
+        deck.shuffle(&mut rng);
         let storm = STORM.as_secs();
         let acts = deck.into_iter().take(ACTS).map(|act| Planned {
-            at: Duration::from_secs(dice.random_range(60..storm - 60)),
+            at: Duration::from_secs(rng.random_range(60..storm - 60)),
             act,
-            luck: dice.random(),
+            luck: rng.random(),
             // Some are undone in the middle of what they set off, some only in the end.
-            lasts: match dice.random_range(0..3) {
-                0 => Duration::from_secs(dice.random_range(1..60)),
-                1 => Duration::from_secs(dice.random_range(60..600)),
+            lasts: match rng.random_range(0..3) {
+                0 => Duration::from_secs(rng.random_range(1..60)),
+                1 => Duration::from_secs(rng.random_range(60..600)),
                 _ => STORM,
             },
         });

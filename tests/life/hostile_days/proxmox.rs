@@ -65,12 +65,12 @@ pub(super) const ALL: [Act; 14] = [
 ];
 
 /// Does it, and says what undoes it; `None` when there is nobody whom it can happen to.
-pub(super) fn perform(act: Act, stage: &Stage<'_>, dice: &mut StdRng) -> Option<Remedy> {
-    let host = ["pve2", "pve3"].choose(dice).copied()?.to_owned();
+pub(super) fn perform(act: Act, stage: &Stage<'_>, rng: &mut StdRng) -> Option<Remedy> {
+    let host = ["pve2", "pve3"].choose(rng).copied()?.to_owned();
     let (act, remedy) = match act {
         Act::KillTask => {
             let tasks = stage.scene.world.pve.running_tasks();
-            let upid = tasks.choose(dice)?.clone();
+            let upid = tasks.choose(rng)?.clone();
             (AdminAct::KillTask { upid }, Remedy::Nothing)
         }
         Act::HostOff => {
@@ -86,8 +86,8 @@ pub(super) fn perform(act: Act, stage: &Stage<'_>, dice: &mut StdRng) -> Option<
         }
         _ => {
             let machines = stage.machines();
-            let machine = machines.choose(dice)?;
-            to_machine(act, stage, dice, machine, host)?
+            let machine = machines.choose(rng)?;
+            to_machine(act, stage, rng, machine, host)?
         }
     };
     stage.scene.world.pve.administer(&act).ok()?;
@@ -98,7 +98,7 @@ pub(super) fn perform(act: Act, stage: &Stage<'_>, dice: &mut StdRng) -> Option<
 fn to_machine(
     act: Act,
     stage: &Stage<'_>,
-    dice: &mut StdRng,
+    rng: &mut StdRng,
     vm: &VmFacts,
     host: String,
 ) -> Option<(AdminAct, Remedy)> {
@@ -117,7 +117,7 @@ fn to_machine(
         Act::Rename => edited("name", Some(format!("my-{vmid}"))),
         Act::EditNotes => {
             let notes = vm.config.get("description")?;
-            let notes = match dice.random_range(0..4) {
+            let notes = match rng.random_range(0..4) {
                 0 => format!("ask Ann before you touch it\n\n{notes}"),
                 1 => format!("{notes}\n\nask Ann before you touch it"),
                 2 => notes.trim_end().trim_end_matches('}').to_owned(),
@@ -133,11 +133,11 @@ fn to_machine(
         Act::EditUuid => {
             let other = format!("uuid=0badcafe-0000-4000-8000-00000000{vmid:04}");
             let values = [Some(other), Some("manufacturer=acme".to_owned()), None];
-            edited("smbios1", values.choose(dice)?.clone())
+            edited("smbios1", values.choose(rng)?.clone())
         }
         Act::Ha => {
             let states = ["started", "stopped", "ignored"];
-            let state = Some((*states.choose(dice)?).to_owned());
+            let state = Some((*states.choose(rng)?).to_owned());
             let taken = AdminAct::Ha { vmid, state: None };
             Some((AdminAct::Ha { vmid, state }, Remedy::Pve(vec![taken])))
         }
@@ -146,7 +146,7 @@ fn to_machine(
         Act::Backup => locked(stage, vm, "backup"),
         Act::Stop if vm.running => Some((AdminAct::PowerOff { vmid }, Remedy::Nothing)),
         Act::Destroy => Some((AdminAct::Destroy { vmid }, Remedy::Nothing)),
-        Act::Copy => copy(stage, dice, vm),
+        Act::Copy => copy(stage, rng, vm),
         _ => None,
     }
 }
@@ -167,12 +167,12 @@ fn locked(stage: &Stage<'_>, vm: &VmFacts, lock: &'static str) -> Option<(AdminA
 
 /// A copy of a machine, mark and all, in our range or beside it, but not where a call may still be on its way that was
 /// meant for another VM.
-fn copy(stage: &Stage<'_>, dice: &mut StdRng, vm: &VmFacts) -> Option<(AdminAct, Remedy)> {
+fn copy(stage: &Stage<'_>, rng: &mut StdRng, vm: &VmFacts) -> Option<(AdminAct, Remedy)> {
     let pve = &stage.scene.world.pve;
-    let vmid = if dice.random_bool(0.5) {
+    let vmid = if rng.random_bool(0.5) {
         9200
     } else {
-        dice.random_range(VMIDS)
+        rng.random_range(VMIDS)
     };
     let now = stage.scene.world.clock.now();
     let changes = pve.changes();

@@ -74,13 +74,13 @@ impl<'a> Stage<'a> {
 
     /// Lives of the daemon, each ended by a crash while the storm lasts.
     pub(super) async fn lives(&self, seed: u64) {
-        let mut dice = StdRng::seed_from_u64(seed ^ 0x33);
+        let mut rng = StdRng::seed_from_u64(seed ^ 0x33);
         for start in 0.. {
             let mut stopped = self.stopped.subscribe();
             // The watch is never closed: the stage lives on.
             let _ = stopped.wait_for(|by| *by == 0).await;
             let left = STORM.saturating_sub(self.began.elapsed());
-            let life = Duration::from_secs(dice.random_range(20..900));
+            let life = Duration::from_secs(rng.random_range(20..900));
             let life = if left.is_zero() { STORM + CALM } else { life };
             let daemon = self.scene.world.daemon(self.scene.state(), None, start);
             tokio::select! {

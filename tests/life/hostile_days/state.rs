@@ -54,7 +54,7 @@ pub(super) const ALL: [Act; 9] = [
 ];
 
 /// Does it, and says what undoes it; `None` when there is nobody whom it can happen to.
-pub(super) async fn perform(act: Act, stage: &Stage<'_>, dice: &mut StdRng) -> Option<Remedy> {
+pub(super) async fn perform(act: Act, stage: &Stage<'_>, rng: &mut StdRng) -> Option<Remedy> {
     let state = stage.scene.state();
     match act {
         Act::SpoilMemory => {
@@ -62,17 +62,17 @@ pub(super) async fn perform(act: Act, stage: &Stage<'_>, dice: &mut StdRng) -> O
             if !path.exists() {
                 return None;
             }
-            stage.while_stopped(|| spoil(stage, &path, dice)).await;
+            stage.while_stopped(|| spoil(stage, &path, rng)).await;
             Some(Remedy::Nothing)
         }
         Act::SpoilEntry => {
             let names: Vec<String> = entries(state).into_keys().collect();
-            let path = state.join("journal").join(names.choose(dice)?);
+            let path = state.join("journal").join(names.choose(rng)?);
             let spoilt = || {
                 stage.forget(state);
                 // The daemon may have removed it in its last second.
                 if path.exists() {
-                    spoil(stage, &path, dice);
+                    spoil(stage, &path, rng);
                 }
             };
             stage.while_stopped(spoilt).await;
@@ -92,7 +92,7 @@ pub(super) async fn perform(act: Act, stage: &Stage<'_>, dice: &mut StdRng) -> O
             (!entries(state).is_empty()).then_some(Remedy::State(files))
         }
         Act::ClockAhead | Act::ClockBack => {
-            let by = Span::seconds(dice.random_range(10..7_200));
+            let by = Span::seconds(rng.random_range(10..7_200));
             let by = if act == Act::ClockAhead {
                 by
             } else {
@@ -101,12 +101,12 @@ pub(super) async fn perform(act: Act, stage: &Stage<'_>, dice: &mut StdRng) -> O
             stage.scene.world.host_clock.set_ahead(by);
             Some(Remedy::Clock(Span(-by.0)))
         }
-        Act::SecondInstallation => Some(second(stage, dice).await),
+        Act::SecondInstallation => Some(second(stage, rng).await),
         Act::LeaseTaken => {
             let now = stage.scene.world.clock.now().to_string();
             let lease = json!({"spec": {
                 "holderIdentity": "somebody else", "acquireTime": now, "renewTime": now,
-                "leaseDurationSeconds": dice.random_range(20..240),
+                "leaseDurationSeconds": rng.random_range(20..240),
             }});
             let request =
                 http::Request::patch(LEASE).header("content-type", "application/merge-patch+json");
@@ -122,8 +122,8 @@ pub(super) async fn perform(act: Act, stage: &Stage<'_>, dice: &mut StdRng) -> O
 }
 
 /// A daemon with a state directory of its own, for some minutes of the storm.
-async fn second(stage: &Stage<'_>, dice: &mut StdRng) -> Remedy {
-    let time = Duration::from_secs(dice.random_range(120..900));
+async fn second(stage: &Stage<'_>, rng: &mut StdRng) -> Remedy {
+    let time = Duration::from_secs(rng.random_range(120..900));
     let ends = (tokio::time::Instant::now() + time).min(stage.began + STORM);
     for start in SECOND.. {
         let daemon = stage
@@ -142,9 +142,9 @@ async fn second(stage: &Stage<'_>, dice: &mut StdRng) -> Remedy {
 }
 
 /// Spoils a file in one of the ways in which files are spoilt.
-fn spoil(stage: &Stage<'_>, path: &Path, dice: &mut StdRng) {
+fn spoil(stage: &Stage<'_>, path: &Path, rng: &mut StdRng) {
     let text = std::fs::read(path).expect("it is readable");
-    let spoilt = match dice.random_range(0..5) {
+    let spoilt = match rng.random_range(0..5) {
         0 => Some(text[..text.len() / 2].to_vec()),
         1 => Some(vec![0; text.len()]),
         2 => Some(Vec::new()),

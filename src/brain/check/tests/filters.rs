@@ -7,7 +7,7 @@ use crate::check::{CheckRule, check};
 use crate::tests::lab::Lab;
 use model::action::Action;
 use model::cluster::{
-    Claim, Free, PersistentVolume, PodKey, StorageCapacity, StorageClass, ZoneLabel,
+    Claim, Free, ObjectKey, PersistentVolume, StorageCapacity, StorageClass, ZoneLabel,
 };
 use model::scheduling::{
     HostPort, LabelSelector, NodeTerm, Operator, PodShape, PodTerm, Requirement, Taint, Volume,
@@ -38,7 +38,9 @@ fn claim(lab: &mut Lab, pod: &str, name: &str, change: impl FnOnce(&mut Persiste
     };
     let cluster = &mut lab.snapshot.cluster;
     cluster.volumes.insert(format!("pv-{name}").into(), volume);
-    cluster.claims.insert(PodKey::new("default", name), claim);
+    cluster
+        .claims
+        .insert(ObjectKey::new("default", name), claim);
 }
 
 fn once(lab: &mut Lab, name: &str) {
@@ -46,7 +48,7 @@ fn once(lab: &mut Lab, name: &str) {
         .snapshot
         .cluster
         .claims
-        .get_mut(&PodKey::new("default", name));
+        .get_mut(&ObjectKey::new("default", name));
     claim.expect("just made").once_pod = true;
 }
 
@@ -222,7 +224,7 @@ fn waiting(lab: &mut Lab, volumes: usize, change: impl Fn(&mut PersistentVolume,
             ..Claim::default()
         };
         let claims = &mut lab.snapshot.cluster.claims;
-        claims.insert(PodKey::new("default", name), claim);
+        claims.insert(ObjectKey::new("default", name), claim);
     }
     let cluster = &mut lab.snapshot.cluster;
     cluster.storage_classes.insert("local".into(), class);
@@ -261,7 +263,7 @@ fn claims_that_wait_count_on_a_volume_each() {
         |_, free| free.class = "other".into(),
         |_, free| free.available = false,
         |_, free| free.block = true,
-        |_, free| free.claim = Some(PodKey::new("default", "c")),
+        |_, free| free.claim = Some(ObjectKey::new("default", "c")),
     ];
     for change in amiss {
         planted(&base, CheckRule::Unfit, &|lab, _| waiting(lab, 2, change));
@@ -291,7 +293,7 @@ fn counted(lab: &mut Lab, largest: i64, nodes: Option<&[(&str, &str)]>) {
         nodes: nodes.map(labels),
         largest: Some(largest),
     };
-    let key = PodKey::new("csi", "free");
+    let key = ObjectKey::new("csi", "free");
     cluster.capacities.insert(key, capacity);
 }
 

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::reasons::{Misfit, VolumeMisfit};
+use model::reasons::{FilterFailure, VolumeFilterFailure};
 
 use super::volumes::VolumeNeed;
 use crate::constraints::claims::Attached;
@@ -81,19 +81,19 @@ impl AttachSlots {
     }
 
     /// Why a pod that needs these may not come, if it may not.
-    pub(crate) fn misfit(&self, need: &VolumeNeed) -> Option<Misfit> {
+    pub(crate) fn filter_failure(&self, need: &VolumeNeed) -> Option<FilterFailure> {
         need.attach.iter().find_map(|(driver, volumes)| {
             let limit = *self.limits.get(driver)?;
             let (more, used) = (self.new_on(driver, volumes), self.used_of(driver));
             let most = usize::try_from(limit).unwrap_or(0);
             (more > 0 && used + more > most).then(|| {
-                let volume = VolumeMisfit::AttachLimit {
+                let volume = VolumeFilterFailure::AttachLimit {
                     driver: driver.clone(),
                     more,
                     limit: most,
                     used,
                 };
-                Misfit::Volume { volume }
+                FilterFailure::Volume { volume }
             })
         })
     }

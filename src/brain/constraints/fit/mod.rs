@@ -1,6 +1,6 @@
 //! Where a pod may run: kube-scheduler's filters, one file each.
 //!
-//! The filters that do not depend on what else runs on a node ([`misfit`]) are asked once for each
+//! The filters that do not depend on what else runs on a node ([`filter_failure`]) are asked once for each
 //! shape and node; what is left ([`amounts`], [`ports`]) is counted. Source: `pkg/scheduler/framework/plugins`.
 
 pub(crate) mod amounts;
@@ -11,7 +11,7 @@ pub(crate) mod selector;
 pub(crate) mod taints;
 pub(crate) mod volumes;
 
-use model::reasons::Misfit;
+use model::reasons::FilterFailure;
 use model::resources::Resources;
 use model::scheduling::{HostPort, Labels, PodShape, Taint};
 
@@ -32,43 +32,44 @@ pub(crate) struct NodeView<'a> {
     pub(crate) unschedulable: bool,
 }
 
-/// The misfit as it is said of a node there is; [`crowded`] says it of one that could be made.
-pub(crate) fn here(mut misfit: Misfit) -> Misfit {
-    if let Misfit::Insufficient { new_node, .. } = &mut misfit {
+/// The filter failure as it is said of a node there is; [`first_shortage`] says it of one that could be made.
+pub(crate) fn here(mut filter_failure: FilterFailure) -> FilterFailure {
+    if let FilterFailure::Insufficient { new_node, .. } = &mut filter_failure {
         *new_node = false;
     }
-    misfit
+    filter_failure
 }
 
 /// The first filter that keeps a pod of this shape off a node whatever runs there.
-pub(crate) fn misfit(shape: &PodShape, place: NodeView<'_>) -> Option<Misfit> {
-    misfits(shape, place).next()
+pub(crate) fn filter_failure(shape: &PodShape, place: NodeView<'_>) -> Option<FilterFailure> {
+    filter_failures(shape, place).next()
 }
 
 /// All that keeps a pod of this shape off a node whatever runs there, in the order of the filters. A filter is asked when its turn
 /// comes.
-pub(crate) fn misfits<'s>(
+pub(crate) fn filter_failures<'s>(
     shape: &'s PodShape,
     place: NodeView<'s>,
-) -> impl Iterator<Item = Misfit> + 's {
+) -> impl Iterator<Item = FilterFailure> + 's {
     let cordoned = place.unschedulable && !taints::bears_cordon(&shape.tolerations);
-    let taints = taints::untolerated(place.taints, &shape.tolerations).map(|taint| Misfit::Taint {
-        taint: taint.clone(),
-        compares_numbers: shape.compared_taints.contains(&taint.key),
-    });
+    let taints =
+        taints::untolerated(place.taints, &shape.tolerations).map(|taint| FilterFailure::Taint {
+            taint: taint.clone(),
+            compares_numbers: shape.compared_taints.contains(&taint.key),
+        });
     let selector = shape.node_selector.iter();
     let selector = selector.filter(move |(key, value)| place.labels.get(*key) != Some(*value));
-    let selector = selector.map(|(key, value)| Misfit::NodeSelector {
+    let selector = selector.map(|(key, value)| FilterFailure::NodeSelector {
         key: key.clone(),
         value: value.clone(),
     });
     let terms = shape.node_affinity.iter();
     let terms = terms.filter(move |terms| !selector::any_term(terms, place.name, place.labels));
-    let affinity = terms.map(|terms| Misfit::NodeAffinity {
+    let affinity = terms.map(|terms| FilterFailure::NodeAffinity {
         terms: terms.clone(),
     });
     cordoned
-        .then_some(Misfit::Cordoned)
+        .then_some(FilterFailure::Cordoned)
         .into_iter()
         .chain(taints)
         .chain(selector)
@@ -76,18 +77,22 @@ pub(crate) fn misfits<'s>(
 }
 
 /// The first resource or port that does not fit on a new node.
-pub(crate) fn crowded(shape: &PodShape, free: &Resources, ports: &[HostPort]) -> Option<Misfit> {
-    all_crowded(shape, free, ports).next()
+pub(crate) fn first_shortage(
+    shape: &PodShape,
+    free: &Resources,
+    ports: &[HostPort],
+) -> Option<FilterFailure> {
+    all_shortages(shape, free, ports).next()
 }
 
 /// The ports and resources that do not fit on a new node: of ports the first.
-pub(crate) fn all_crowded<'s>(
+pub(crate) fn all_shortages<'s>(
     shape: &'s PodShape,
     free: &'s Resources,
     ports: &[HostPort],
-) -> impl Iterator<Item = Misfit> + use<'s> {
+) -> impl Iterator<Item = FilterFailure> + use<'s> {
     let port = ports::taken(&shape.host_ports, ports);
-    let port = port.map(|port| Misfit::HostPort {
+    let port = port.map(|port| FilterFailure::HostPort {
         port: port.clone(),
         daemon_set: None,
     });
@@ -99,8 +104,8 @@ pub(crate) fn all_crowded<'s>(
     port.into_iter().chain(pods).chain(lacking)
 }
 
-fn insufficient(resource: &str, asked: i64, free: i64) -> Misfit {
-    Misfit::Insufficient {
+fn insufficient(resource: &str, asked: i64, free: i64) -> FilterFailure {
+    FilterFailure::Insufficient {
         resource: resource.into(),
         asked,
         free,

@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::cluster::{Claim, Cluster, PersistentVolume, Pod, PodKey, StorageClass, ZoneLabel};
-use model::reasons::{Misfit, Provision, VolumeMisfit};
+use model::cluster::{Claim, Cluster, ObjectKey, PersistentVolume, Pod, StorageClass, ZoneLabel};
+use model::reasons::{FilterFailure, Provision, VolumeFilterFailure};
 use model::scheduling::{Labels, NodeTerm, Volume};
 
 use super::attach::Attach;
@@ -26,7 +26,7 @@ const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct VolumeNeed {
     /// No node helps before this is settled.
-    pub(crate) refusal: Option<VolumeMisfit>,
+    pub(crate) refusal: Option<VolumeFilterFailure>,
     /// One set of alternatives for each bound volume or class: the node must match one of each.
     pub(crate) alternatives: Vec<Vec<NodeTerm>>,
     /// Where there is room for volumes that are to be made: the node must reach a place of each.
@@ -54,7 +54,7 @@ pub(crate) struct WaitingClaim {
     pub(crate) storage: i64,
     pub(crate) matching: MatchingId,
     /// The claim, where several pods wait with it.
-    pub(crate) shared: Option<PodKey>,
+    pub(crate) shared: Option<ObjectKey>,
     /// Where a volume is made if none serves; empty for anywhere, `None` where nobody makes any.
     provision: Option<Vec<NodeTerm>>,
     /// Where there is room for one, if its driver says so.
@@ -77,9 +77,13 @@ impl WaitingClaim {
 }
 
 /// Why a claim finds no volume on a node; `others` have taken what it could have had.
-pub(crate) fn unserved(claim: &WaitingClaim, at: VolumeNode<'_>, others: bool) -> VolumeMisfit {
+pub(crate) fn unserved(
+    claim: &WaitingClaim,
+    at: VolumeNode<'_>,
+    others: bool,
+) -> VolumeFilterFailure {
     let no_room = claim.room.as_ref().filter(|room| !room.reached(at.labels));
-    VolumeMisfit::Unserved {
+    VolumeFilterFailure::Unserved {
         claim: claim.name.clone(),
         class: claim.class.clone(),
         storage: claim.storage,
@@ -88,7 +92,7 @@ pub(crate) fn unserved(claim: &WaitingClaim, at: VolumeNode<'_>, others: bool) -
         provision: match (&claim.provision, no_room) {
             (None, _) => Provision::Nobody,
             (Some(_), Some(room)) => Provision::NoFreeStorage {
-                storage: room.misfit(),
+                storage: room.filter_failure(),
             },
             (Some(terms), None) => Provision::Elsewhere {
                 terms: terms.clone(),
@@ -105,16 +109,16 @@ pub(crate) struct ClaimView<'v> {
 }
 
 /// Reads what the claims of `pod` ask; `None` for a pod without claims.
-pub(crate) fn need(key: &PodKey, pod: &Pod, view: ClaimView<'_>) -> Option<VolumeNeed> {
+pub(crate) fn need(key: &ObjectKey, pod: &Pod, view: ClaimView<'_>) -> Option<VolumeNeed> {
     read(key, pod, view, false)
 }
 
 /// Reads what the claims of `pod` ask, and names each claim in what is told of it; `None` for a pod without claims.
-pub(crate) fn explain_need(key: &PodKey, pod: &Pod, view: ClaimView<'_>) -> Option<VolumeNeed> {
+pub(crate) fn explain_need(key: &ObjectKey, pod: &Pod, view: ClaimView<'_>) -> Option<VolumeNeed> {
     read(key, pod, view, true)
 }
 
-fn read(key: &PodKey, pod: &Pod, view: ClaimView<'_>, tell: bool) -> Option<VolumeNeed> {
+fn read(key: &ObjectKey, pod: &Pod, view: ClaimView<'_>, tell: bool) -> Option<VolumeNeed> {
     let cluster = view.cluster;
     let mut need: Option<VolumeNeed> = None;
     for volume in &pod.shape.volumes {
@@ -126,7 +130,7 @@ fn read(key: &PodKey, pod: &Pod, view: ClaimView<'_>, tell: bool) -> Option<Volu
             Volume::Ephemeral { class, .. } => (true, class.as_ref()),
             _ => (false, None),
         };
-        let of = PodKey::new(key.namespace.clone(), name.clone());
+        let of = ObjectKey::new(key.namespace.clone(), name.clone());
         match cluster.claims.get(&of) {
             // kube-scheduler asks the claim's own state first.
             Some(claim)
@@ -135,13 +139,13 @@ fn read(key: &PodKey, pod: &Pod, view: ClaimView<'_>, tell: bool) -> Option<Volu
                     && !claim.lost
                     && claim.owner.as_ref() != Some(&pod.uid) =>
             {
-                refuse(need, VolumeMisfit::ClaimNotOfPod { claim: name });
+                refuse(need, VolumeFilterFailure::ClaimNotOfPod { claim: name });
             }
             Some(found) => {
                 if found.once_pod && !ephemeral {
                     if let Some(user) = view.claims.user(key, &name) {
                         let (claim, user) = (name.clone(), user.clone());
-                        refuse(need, VolumeMisfit::ClaimInUse { claim, user });
+                        refuse(need, VolumeFilterFailure::ClaimInUse { claim, user });
                     }
                     need.alone.insert(name.clone());
                 }
@@ -158,7 +162,7 @@ fn read(key: &PodKey, pod: &Pod, view: ClaimView<'_>, tell: bool) -> Option<Volu
                 };
                 attach(need, view, &key.namespace, &name, &claim);
             }
-            None => refuse(need, VolumeMisfit::NoClaim { claim: name }),
+            None => refuse(need, VolumeFilterFailure::NoClaim { claim: name }),
         }
     }
     if let Some(need) = &mut need {
@@ -167,7 +171,7 @@ fn read(key: &PodKey, pod: &Pod, view: ClaimView<'_>, tell: bool) -> Option<Volu
     need
 }
 
-fn refuse(need: &mut VolumeNeed, why: VolumeMisfit) {
+fn refuse(need: &mut VolumeNeed, why: VolumeFilterFailure) {
     need.refusal.get_or_insert(why);
 }
 
@@ -185,32 +189,38 @@ fn attach(need: &mut VolumeNeed, view: ClaimView<'_>, namespace: &str, name: &st
     }
 }
 
-fn of_claim(need: &mut VolumeNeed, key: &PodKey, claim: &Claim, view: ClaimView<'_>, tell: bool) {
+fn of_claim(
+    need: &mut VolumeNeed,
+    key: &ObjectKey,
+    claim: &Claim,
+    view: ClaimView<'_>,
+    tell: bool,
+) {
     let (name, cluster) = (&key.name, view.cluster);
     let named = || name.clone();
     if claim.deleting {
-        return refuse(need, VolumeMisfit::ClaimDeleted { claim: named() });
+        return refuse(need, VolumeFilterFailure::ClaimDeleted { claim: named() });
     }
     if claim.lost {
-        return refuse(need, VolumeMisfit::ClaimLost { claim: named() });
+        return refuse(need, VolumeFilterFailure::ClaimLost { claim: named() });
     }
     match &claim.volume {
         Some(volume) if claim.bound => match cluster.volumes.get(volume) {
             Some(found) => of_volume(need, volume, found),
             None => {
-                let misfit = VolumeMisfit::NoVolume {
+                let filter_failure = VolumeFilterFailure::NoVolume {
                     claim: named(),
                     volume: volume.clone(),
                 };
-                refuse(need, misfit);
+                refuse(need, filter_failure);
             }
         },
         Some(volume) => {
-            let misfit = VolumeMisfit::NotBound {
+            let filter_failure = VolumeFilterFailure::NotBound {
                 claim: named(),
                 volume: volume.clone(),
             };
-            refuse(need, misfit);
+            refuse(need, filter_failure);
         }
         None => {
             if let Some(node) = &claim.selected_node {
@@ -265,17 +275,17 @@ fn of_class(
         return refuse(
             need,
             match named.filter(|name| !name.is_empty()).cloned() {
-                Some(class) => VolumeMisfit::NoStorageClass { claim, class },
-                None => VolumeMisfit::UnboundWithoutClass { claim },
+                Some(class) => VolumeFilterFailure::NoStorageClass { claim, class },
+                None => VolumeFilterFailure::UnboundWithoutClass { claim },
             },
         );
     };
     if !found.wait_for_consumer {
         let (claim, class) = (claim.clone(), name.clone());
-        return refuse(need, VolumeMisfit::UnboundImmediate { claim, class });
+        return refuse(need, VolumeFilterFailure::UnboundImmediate { claim, class });
     }
     if &*found.provisioner == NO_PROVISIONER {
-        let why = VolumeMisfit::NoneFree {
+        let why = VolumeFilterFailure::NoneFree {
             claim: claim.clone(),
             class: name.clone(),
             storage,
@@ -311,40 +321,45 @@ fn default_class(cluster: &Cluster) -> Option<(&Arc<str>, &StorageClass)> {
 }
 
 /// What keeps a pod with this need off a node; `new` for one that does not exist yet.
-pub(crate) fn misfit(need: &VolumeNeed, name: &str, labels: &Labels, new: bool) -> Option<Misfit> {
-    let volume = volume_misfit(need, name, labels, new)?;
-    Some(Misfit::Volume { volume })
-}
-
-fn volume_misfit(
+pub(crate) fn filter_failure(
     need: &VolumeNeed,
     name: &str,
     labels: &Labels,
     new: bool,
-) -> Option<VolumeMisfit> {
+) -> Option<FilterFailure> {
+    let volume = volume_filter_failure(need, name, labels, new)?;
+    Some(FilterFailure::Volume { volume })
+}
+
+fn volume_filter_failure(
+    need: &VolumeNeed,
+    name: &str,
+    labels: &Labels,
+    new: bool,
+) -> Option<VolumeFilterFailure> {
     if let Some(why) = &need.refusal {
         return Some(why.clone());
     }
     if new && let Some(volume) = need.local.clone() {
-        return Some(VolumeMisfit::Local { volume });
+        return Some(VolumeFilterFailure::Local { volume });
     }
     if new && let Some(volume) = need.doomed.clone() {
-        return Some(VolumeMisfit::BeingDeleted { volume });
+        return Some(VolumeFilterFailure::BeingDeleted { volume });
     }
     if let Some(zone) = need.zones.iter().find(|zone| !zone.admits(labels)) {
-        return Some(VolumeMisfit::Zone { zone: zone.clone() });
+        return Some(VolumeFilterFailure::Zone { zone: zone.clone() });
     }
     if let Some(node) = need.selected.as_ref().filter(|node| &***node != name) {
-        return Some(VolumeMisfit::MadeElsewhere { node: node.clone() });
+        return Some(VolumeFilterFailure::MadeElsewhere { node: node.clone() });
     }
     let mut alternatives = need.alternatives.iter();
     if let Some(unmet) = alternatives.find(|terms| !selector::any_term(terms, name, labels)) {
-        return Some(VolumeMisfit::Unreachable {
+        return Some(VolumeFilterFailure::Unreachable {
             terms: unmet.clone(),
         });
     }
     let room = need.rooms.iter().find(|room| !room.reached(labels))?;
-    Some(VolumeMisfit::NoFreeStorage {
-        storage: room.misfit(),
+    Some(VolumeFilterFailure::NoFreeStorage {
+        storage: room.filter_failure(),
     })
 }

@@ -6,7 +6,7 @@ mod node;
 mod pod;
 mod preferences;
 
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::decision::Decision;
 use model::memory::Memory;
 use model::policy::Policy;
@@ -39,7 +39,7 @@ pub struct Asked<'a> {
 }
 
 /// Tells of one pod; `None` when the view has no such pod.
-pub fn pod(asked: Asked<'_>, key: &PodKey) -> Option<PodStory> {
+pub fn pod(asked: Asked<'_>, key: &ObjectKey) -> Option<PodStory> {
     let lean = budget::within(asked.snapshot, asked.policy);
     let (key, pod) = lean.cluster.pods.get_key_value(key)?;
     let asked = Asked {

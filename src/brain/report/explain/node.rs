@@ -16,7 +16,7 @@ use crate::scale_down::rehearsal;
 use crate::scale_down::shrink;
 use crate::simulation::pack;
 use crate::simulation::world::{NodeOrigin, SimCluster};
-use model::cluster::{Node, PodKey};
+use model::cluster::{Node, ObjectKey};
 use model::reasons::FateReason;
 use model::report::{Hold, NodeVerdict, PodVerdict, Scope};
 use model::story::{MachineFacts, NodeStory, PodFate, PodOutcome};
@@ -133,7 +133,7 @@ fn shares(turn: &DecisionBuilder<'_>, name: &str, node: &Node) -> BTreeMap<Arc<s
 }
 
 /// Pending pods that the decision counts on this node or machine.
-fn expected(asked: Asked<'_>, name: &str) -> Vec<PodKey> {
+fn expected(asked: Asked<'_>, name: &str) -> Vec<ObjectKey> {
     let comes = |verdict: &PodVerdict| match verdict {
         PodVerdict::FitsNode { node, .. } => &**node == name,
         PodVerdict::FitsMachine { machine } | PodVerdict::Triggers { machine, .. } => {
@@ -239,7 +239,7 @@ fn remove_others<'a>(asked: Asked<'a>, world: &mut SimCluster<'a>, name: &str) {
 /// A person evacuates the node's host: its pods have their places already, or wait for a machine.
 fn land_as_evacuated(
     evacuee: &RemovalCandidate<'_>,
-    fates: &mut BTreeMap<PodKey, (PodOutcome, Option<FateReason>)>,
+    fates: &mut BTreeMap<ObjectKey, (PodOutcome, Option<FateReason>)>,
 ) {
     let missing = evacuee.mode.missing();
     for (key, (fate, why)) in fates {
@@ -259,7 +259,7 @@ fn land_as_evacuated(
 fn land_as_decided(
     asked: Asked<'_>,
     name: &str,
-    fates: &mut BTreeMap<PodKey, (PodOutcome, Option<FateReason>)>,
+    fates: &mut BTreeMap<ObjectKey, (PodOutcome, Option<FateReason>)>,
 ) {
     let verdict = asked.decision.report.nodes.get(name);
     let (moves, by) = match verdict {
@@ -285,7 +285,7 @@ fn land_elsewhere<'a>(
     world: &mut SimCluster<'a>,
     name: &str,
     moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>>,
-    fates: &mut BTreeMap<PodKey, (PodOutcome, Option<FateReason>)>,
+    fates: &mut BTreeMap<ObjectKey, (PodOutcome, Option<FateReason>)>,
 ) {
     if let Some(node) = world.by_name.get(name).copied() {
         world.close(node);

@@ -15,8 +15,8 @@ use crate::simulation::offer::{Choice, ChoiceList, Offer};
 use crate::simulation::preempt;
 use crate::simulation::world::{NodeOrigin, SimCluster, SimNode};
 use model::change;
-use model::cluster::{Pod, PodKey};
-use model::reasons::{Misfit, Refusals, Refused};
+use model::cluster::{ObjectKey, Pod};
+use model::reasons::{FilterFailure, Refusals, Refused};
 use model::report::{Hold, PodVerdict, Scope};
 use model::story::{NodeAnswer, OfferAnswer, PodStory};
 
@@ -34,11 +34,11 @@ struct PodQuestion<'w, 'a> {
     /// The domain that a node of each offer would be in, by choice, offer and topology key.
     domains: OfferDomains,
     /// Places where it fits, or would once expendable pods are preempted for it; and which.
-    victims: BTreeMap<NodeIndex, BTreeMap<PodKey, i32>>,
+    victims: BTreeMap<NodeIndex, BTreeMap<ObjectKey, i32>>,
 }
 
 /// Tells of a pod that the view has.
-pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
+pub(super) fn tell(asked: Asked<'_>, key: &ObjectKey, pod: &Pod) -> PodStory {
     // It must not meet itself where the others are placed, or where it runs.
     let mut others = asked.snapshot.clone();
     others.cluster.pods.remove(key);
@@ -105,7 +105,7 @@ fn victims(
     turn: &DecisionBuilder<'_>,
     shape: ShapeId,
     need: Option<&VolumeNeed>,
-) -> BTreeMap<NodeIndex, BTreeMap<PodKey, i32>> {
+) -> BTreeMap<NodeIndex, BTreeMap<ObjectKey, i32>> {
     let expendable: Vec<NodeIndex> = world.expendable_pods.keys().copied().collect();
     let asked = expendable.into_iter().filter_map(|index| {
         let victims = preempt::ask(world, &turn.view, shape, need, index)?;
@@ -141,13 +141,13 @@ impl PodQuestion<'_, '_> {
             .indexed()
             .filter(|(_, node)| !matches!(node.origin, NodeOrigin::Planned(_)))
             .map(|(index, node)| {
-                let mut misfits = self.on(index, node).into_iter();
+                let mut filter_failures = self.on(index, node).into_iter();
                 NodeAnswer {
                     name: node.name.clone(),
                     coming: node.origin != NodeOrigin::Node,
                     free: node.free.clone(),
-                    misfit: misfits.next(),
-                    further: misfits.collect(),
+                    filter_failure: filter_failures.next(),
+                    further: filter_failures.collect(),
                     preempts: self.victims.get(&index).cloned().unwrap_or_default(),
                 }
             })
@@ -157,26 +157,28 @@ impl PodQuestion<'_, '_> {
     }
 
     /// All that keeps the pod off a node there is.
-    fn on(&self, index: NodeIndex, node: &SimNode) -> Vec<Misfit> {
+    fn on(&self, index: NodeIndex, node: &SimNode) -> Vec<FilterFailure> {
         // A node that goes is no place, whatever becomes of the pod.
         if node.closed {
-            return vec![Misfit::Leaving];
+            return vec![FilterFailure::Leaving];
         }
         if self.victims.contains_key(&index) {
             return Vec::new();
         }
         let shape = self.world.shapes[self.shape].shape;
         self.world
-            .misfits(index, shape, self.need.as_ref())
-            .chain(fit::all_crowded(shape, &node.free, &node.ports))
+            .filter_failures(index, shape, self.need.as_ref())
+            .chain(fit::all_shortages(shape, &node.free, &node.ports))
             .chain(self.inter_pod(self.world.inter_pod.at(index)))
             .map(fit::here)
             .collect()
     }
 
     /// What other pods forbid.
-    fn inter_pod(&self, at: impl Fn(KeyId) -> DomainId + Copy) -> Option<Misfit> {
-        self.world.inter_pod.misfit(self.rules.as_deref()?, at)
+    fn inter_pod(&self, at: impl Fn(KeyId) -> DomainId + Copy) -> Option<FilterFailure> {
+        self.world
+            .inter_pod
+            .filter_failure(self.rules.as_deref()?, at)
     }
 
     fn offers(
@@ -189,7 +191,7 @@ impl PodQuestion<'_, '_> {
         for (choice, of_choice) in choices.iter().zip(&self.domains) {
             let limit = limits.admits(turn, choice).err().map(Arc::new);
             for (offer, domains) in choice.offers.iter().zip(of_choice) {
-                let mut misfits = self.of(choice, offer, domains).into_iter();
+                let mut filter_failures = self.of(choice, offer, domains).into_iter();
                 answers.push(OfferAnswer {
                     pool: choice.pool.clone(),
                     instance_type: choice.type_name.clone(),
@@ -197,8 +199,8 @@ impl PodQuestion<'_, '_> {
                     host: offer.host.clone(),
                     price: choice.price,
                     free: offer.free.clone(),
-                    misfit: misfits.next(),
-                    further: misfits.collect(),
+                    filter_failure: filter_failures.next(),
+                    further: filter_failures.collect(),
                     held: both(limit.as_ref(), limits.host_admits(choice, offer).err()),
                 });
             }
@@ -210,15 +212,19 @@ impl PodQuestion<'_, '_> {
     }
 
     /// All that keeps the pod off a new machine.
-    fn of(&self, choice: &Choice<'_>, offer: &Offer<'_>, domains: &DomainsByKey) -> Vec<Misfit> {
+    fn of(
+        &self,
+        choice: &Choice<'_>,
+        offer: &Offer<'_>,
+        domains: &DomainsByKey,
+    ) -> Vec<FilterFailure> {
         let shape = self.world.shapes[self.shape].shape;
         let given = &self.world.assumed;
-        let volume = self
-            .need
-            .as_ref()
-            .and_then(|need| choice.volume_misfit(offer, need, &self.world.free_volumes, given));
+        let volume = self.need.as_ref().and_then(|need| {
+            choice.volume_filter_failure(offer, need, &self.world.free_volumes, given)
+        });
         choice
-            .misfits(offer, shape)
+            .filter_failures(offer, shape)
             .chain(volume)
             .chain(self.inter_pod(|key| domains[key]))
             .collect()
@@ -257,7 +263,7 @@ fn nowhere(
         host: Arc::from(""),
         price: choice.price,
         free: choice.instance_type.capacity(),
-        misfit: None,
+        filter_failure: None,
         further: Vec::new(),
         held: Some(why.into()),
     }

@@ -22,7 +22,7 @@ use crate::simulation::inter_pod::{Evenness, Preferences, Rules};
 use crate::simulation::offer::{Choice, ChoiceList};
 use crate::simulation::world::{NodeOrigin, SimCluster};
 use crate::words;
-use model::cluster::{Pod, PodKey};
+use model::cluster::{ObjectKey, Pod};
 use model::reasons::Reasons;
 use model::report::PodVerdict;
 use model::scheduling::{Effect, LabelSelector, NodeTerm, PodShape, PodTerm, Taint};
@@ -60,7 +60,7 @@ struct OtherPlace {
     /// Why it could not be there even if nothing else ran there.
     never: Option<String>,
     /// Why it cannot be there now.
-    misfit: Option<String>,
+    filter_failure: Option<String>,
     /// What keeps such a machine from being made.
     held: Option<String>,
 }
@@ -79,7 +79,7 @@ pub(super) fn weigh<'a>(
     asked: Asked<'_>,
     turn: &DecisionBuilder<'a>,
     choices: &ChoiceList<'a>,
-    key: &'a PodKey,
+    key: &'a ObjectKey,
     pod: &'a Pod,
 ) -> Option<(Arc<str>, Vec<PreferenceAnswer>)> {
     let verdict = asked.decision.report.pods.get(key);
@@ -143,28 +143,30 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
         held: impl Fn(&Choice<'a>, OfferIndex) -> Option<String>,
     ) -> Vec<OtherPlace> {
         let inter_pod = |what: NodeOrOffer| {
-            let misfit = |asked| {
+            let filter_failure = |asked| {
                 let at = |key| self.domain(what, key);
-                self.world.inter_pod.misfit(asked, at)
+                self.world.inter_pod.filter_failure(asked, at)
             };
-            rules.and_then(misfit).map(|misfit| misfit.to_string())
+            rules
+                .and_then(filter_failure)
+                .map(|filter_failure| filter_failure.to_string())
         };
         let nodes = self.world.by_name.values().copied();
         let nodes = nodes.filter(|node| *node != self.own && !self.world.nodes[*node].closed);
         let mut spots: Vec<OtherPlace> = nodes
             .map(|index| {
                 let (what, node) = (NodeOrOffer::Node(index), &self.world.nodes[index]);
-                let fixed = self.world.misfit(index, self.pod, need);
-                let fixed = fixed.map(|misfit| fit::here(misfit).to_string());
+                let fixed = self.world.filter_failure(index, self.pod, need);
+                let fixed = fixed.map(|filter_failure| fit::here(filter_failure).to_string());
                 let never = fixed.or_else(|| inter_pod(what));
-                let crowded = || fit::crowded(self.pod, &node.free, &node.ports);
-                let misfit = never
+                let shortage = || fit::first_shortage(self.pod, &node.free, &node.ports);
+                let filter_failure = never
                     .clone()
-                    .or_else(|| Some(fit::here(crowded()?).to_string()));
+                    .or_else(|| Some(fit::here(shortage()?).to_string()));
                 OtherPlace {
                     what,
                     never,
-                    misfit,
+                    filter_failure,
                     held: None,
                 }
             })
@@ -172,17 +174,18 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
         for (at, choice) in self.choices.indexed() {
             for (index, offer) in choice.offers.indexed() {
                 let what = NodeOrOffer::Offer(at, index);
-                let misfit = choice.misfit(offer, self.pod);
-                let misfit = misfit.or_else(|| {
+                let filter_failure = choice.filter_failure(offer, self.pod);
+                let filter_failure = filter_failure.or_else(|| {
                     let (stock, given) = (&self.world.free_volumes, &self.world.assumed);
-                    choice.volume_misfit(offer, need?, stock, given)
+                    choice.volume_filter_failure(offer, need?, stock, given)
                 });
-                let misfit = misfit.map(|misfit| misfit.to_string());
-                let misfit = misfit.or_else(|| inter_pod(what));
+                let filter_failure =
+                    filter_failure.map(|filter_failure| filter_failure.to_string());
+                let filter_failure = filter_failure.or_else(|| inter_pod(what));
                 spots.push(OtherPlace {
                     what,
-                    never: misfit.clone(),
-                    misfit,
+                    never: filter_failure.clone(),
+                    filter_failure,
                     held: held(choice, index),
                 });
             }
@@ -430,7 +433,7 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
             1 => String::new(),
             many => format!(" ({many} nodes would meet it)"),
         };
-        if let Some(free) = spots.iter().find(|spot| spot.misfit.is_none()) {
+        if let Some(free) = spots.iter().find(|spot| spot.filter_failure.is_none()) {
             let planned = matches!(self.placed_by, PlacedBy::Planned { .. });
             let why = if planned {
                 "has room once all pods are placed: machines are filled before preferences are weighed"
@@ -440,7 +443,7 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
             return Some(format!("{} {why}{more}", name(free)));
         }
         let first = spots.first()?;
-        let why = first.misfit.as_deref().unwrap_or_default();
+        let why = first.filter_failure.as_deref().unwrap_or_default();
         Some(format!("on {}: {why}{more}", name(first)))
     }
 
@@ -448,15 +451,15 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
     fn of_machines(&self, spots: &[&OtherPlace]) -> Option<String> {
         let free = spots
             .iter()
-            .find(|spot| spot.misfit.is_none() && spot.held.is_none());
-        let held = || spots.iter().find(|spot| spot.misfit.is_none());
+            .find(|spot| spot.filter_failure.is_none() && spot.held.is_none());
+        let held = || spots.iter().find(|spot| spot.filter_failure.is_none());
         let spot = free.or_else(held).or(spots.first())?;
         let NodeOrOffer::Offer(choice, offer) = spot.what else {
             return None;
         };
         let choice = &self.choices[choice];
         let (label, host) = (&choice.label, choice.offers[offer].host);
-        if let Some(why) = &spot.misfit {
+        if let Some(why) = &spot.filter_failure {
             return Some(format!("a new machine of {label} on {host}: {why}"));
         }
         if let Some(why) = &spot.held {

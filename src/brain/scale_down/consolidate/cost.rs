@@ -48,7 +48,7 @@ pub(crate) fn price(policy: &Policy, machine: &MachineView<'_>) -> i64 {
 mod tests {
     use super::*;
     use crate::tests::lab::lab;
-    use model::cluster::{Pod, PodKey};
+    use model::cluster::{ObjectKey, Pod};
 
     fn pod(priority: i32, deletion: Option<&str>) -> Pod {
         let lab = lab().pod("web", 1, 1).shape("web", |shape| {
@@ -57,7 +57,7 @@ mod tests {
                 shape.annotations.insert(DELETION_COST.into(), cost.into());
             }
         });
-        lab.snapshot.cluster.pods[&PodKey::new("default", "web")].clone()
+        lab.snapshot.cluster.pods[&ObjectKey::new("default", "web")].clone()
     }
 
     #[test]

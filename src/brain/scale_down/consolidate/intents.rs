@@ -22,7 +22,7 @@ const SHOWN: Span = Span::minutes(1);
 const PATIENCE: Span = Span::minutes(30);
 /// Nodes whose replacement came to nothing are let alone for this long, so that machines are not
 /// made in vain again and again.
-const TRUCE: Span = Span::minutes(6 * 60);
+const RETRY_AFTER_FAILED_REPLACEMENT: Span = Span::minutes(6 * 60);
 
 /// Forgets what is done or came to nothing.
 pub(crate) fn tidy(turn: &mut DecisionBuilder<'_>) {
@@ -30,7 +30,7 @@ pub(crate) fn tidy(turn: &mut DecisionBuilder<'_>) {
     turn.memory.unreplaceable.retain(|_, until| *until > now);
     for until in turn.memory.unreplaceable.values_mut() {
         // A clock that was set back makes no truce longer.
-        *until = (*until).min(now + TRUCE);
+        *until = (*until).min(now + RETRY_AFTER_FAILED_REPLACEMENT);
     }
     if !turn.holds.may_observe() {
         return;
@@ -72,7 +72,9 @@ pub(crate) fn tidy(turn: &mut DecisionBuilder<'_>) {
     }
     turn.memory.replacements = replacements;
     for node in given_up {
-        turn.memory.unreplaceable.insert(node, now + TRUCE);
+        turn.memory
+            .unreplaceable
+            .insert(node, now + RETRY_AFTER_FAILED_REPLACEMENT);
     }
 }
 

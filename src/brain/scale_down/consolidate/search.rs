@@ -318,7 +318,7 @@ fn report(
     (by, why): (&Arc<str>, &Replacing),
 ) {
     for node in nodes {
-        let here = |(key, _): &(&model::cluster::PodKey, &Arc<str>)| {
+        let here = |(key, _): &(&model::cluster::ObjectKey, &Arc<str>)| {
             node.pods.iter().any(|(pod, _)| pod == key)
         };
         let moves = machine.moves.iter().filter(here);

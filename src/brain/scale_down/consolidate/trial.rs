@@ -16,7 +16,7 @@ use crate::scale_up::one_machine;
 use crate::simulation::fit_index::FitIndex;
 use crate::simulation::offer::{self, Choice, ChoiceList};
 use crate::simulation::world::{NodeOrigin, SimCluster};
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::policy::Policy;
 use model::reasons::{Refusals, Refused};
 
@@ -44,9 +44,9 @@ pub(super) struct ReplacementMachine {
     pub(super) offer: OfferIndex,
     pub(super) saving: i64,
     /// The pods it is for, sorted.
-    pub(super) pods: Vec<PodKey>,
+    pub(super) pods: Vec<ObjectKey>,
     /// Where the other pods would go.
-    pub(super) moves: BTreeMap<PodKey, Arc<str>>,
+    pub(super) moves: BTreeMap<ObjectKey, Arc<str>>,
     /// Why cheaper choices lost, and more expensive ones.
     pub(super) others: BTreeMap<Arc<str>, Refusals>,
 }
@@ -210,8 +210,8 @@ pub(super) fn sum_min_savings(policy: &Policy, olds: &[&MachineView<'_>]) -> i64
         .fold(0, i64::saturating_add)
 }
 
-fn list_pods(unplaced: &[Unplaced<'_, '_>]) -> Vec<PodKey> {
-    let mut pods: Vec<PodKey> = unplaced
+fn list_pods(unplaced: &[Unplaced<'_, '_>]) -> Vec<ObjectKey> {
+    let mut pods: Vec<ObjectKey> = unplaced
         .iter()
         .flat_map(|unplaced| &unplaced.pods)
         .map(|(key, _)| (*key).clone())
@@ -301,9 +301,9 @@ fn holds<'a>(
     let offer = &choice.offers[at.1];
     for Unplaced { load, .. } in unplaced {
         let shape = world.shapes[load.shape].shape;
-        if let Some(misfit) = choice.misfit(offer, shape) {
-            let misfit = Box::new(misfit);
-            return Err(Refused::Misfit { misfit });
+        if let Some(filter_failure) = choice.filter_failure(offer, shape) {
+            let filter_failure = Box::new(filter_failure);
+            return Err(Refused::FilterFailure { filter_failure });
         }
     }
     let new_node = search.place(world, at);

@@ -1,7 +1,7 @@
 //! What machines could be made, and which pods an empty one of each would hold.
 
+use super::candidate_order::CandidateOrder;
 use super::fit_matrix::FitMatrix;
-use super::market::Market;
 use crate::index::{CatalogOfferIndex, IndexVec};
 use crate::simulation::inter_pod::topology::DomainsByKey;
 use crate::simulation::offer::ChoiceList;
@@ -13,7 +13,7 @@ pub(super) struct Catalog<'p, 'a> {
     /// Every pool with each of its types, in each of its regions.
     pub(super) choices: &'p ChoiceList<'a>,
     /// In which order choices are tried.
-    pub(super) market: Market,
+    pub(super) candidates: CandidateOrder,
     /// Which offers hold which groups.
     pub(super) rows: FitMatrix<'a>,
     /// The domain of every offer, by offer and topology key.
@@ -25,7 +25,7 @@ impl<'p, 'a> Catalog<'p, 'a> {
     pub(super) fn of(choices: &'p ChoiceList<'a>) -> Catalog<'p, 'a> {
         Catalog {
             choices,
-            market: Market::of(choices),
+            candidates: CandidateOrder::of(choices),
             rows: FitMatrix::default(),
             domains: IndexVec::default(),
         }

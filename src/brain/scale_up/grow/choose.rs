@@ -94,14 +94,14 @@ pub(super) fn choose(
         known: Vec::new(),
     };
     let total = search.sum_worth();
-    let mut tiers = view.catalog.market.tiers.indexes();
+    let mut tiers = view.catalog.candidates.tiers.indexes();
     let found = tiers.find_map(|tier| Some((tier, search.find_best(tier, total)?)));
     if let Some((tier, pick)) = &found {
         search.say_of_losers(*tier, pick);
     }
-    let misfits = &view.row(lead).why;
+    let filter_failures = &view.row(lead).why;
     let row = view.group(lead).row;
-    let why = refusals.reasons(view.catalog.choices, row, misfits, &search.words);
+    let why = refusals.reasons(view.catalog.choices, row, filter_failures, &search.words);
     Chosen {
         pick: found.map(|(_, pick)| pick),
         why,
@@ -134,7 +134,7 @@ impl ChoiceSearch<'_, '_, '_> {
             pool: winner.pool.clone(),
         });
         let row = view.row(self.lead);
-        let tiers = &view.catalog.market.tiers;
+        let tiers = &view.catalog.candidates.tiers;
         for index in tiers.indexes_from(tier) {
             let text = if index == tier { &dearer } else { &weighs_less };
             let refused = &self.refused;
@@ -174,11 +174,11 @@ impl ChoiceSearch<'_, '_, '_> {
     ) -> Option<Pick> {
         let mut best: Option<Pick> = None;
         let mut trials = 0;
-        let market = &self.view.catalog.market;
-        for (choice, most) in market.walk(tier, total) {
+        let candidates = &self.view.catalog.candidates;
+        for (choice, most) in candidates.walk(tier, total) {
             let beaten = best.as_ref().is_some_and(|best| {
                 let best = (best.cost, best.worth);
-                trials >= MAX_TRIALS || market.cannot_beat(choice, most, PRICE_PERCENT, best)
+                trials >= MAX_TRIALS || candidates.cannot_beat(choice, most, PRICE_PERCENT, best)
             });
             if beaten {
                 break;

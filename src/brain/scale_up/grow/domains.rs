@@ -165,7 +165,7 @@ fn find_domains_of_row<'a>(
         let could = || {
             !world.nodes[place].closed
                 && world.admits(group.shape, place)
-                && world.reach_misfit(place, need).is_none()
+                && world.reach_filter_failure(place, need).is_none()
         };
         if !found.contains(&domain) && could() {
             found.insert(domain);

@@ -7,8 +7,8 @@ use super::choose::{self, Pick};
 use super::pending::{self, PendingGroups};
 use super::planner::Planner;
 use super::refusals::SharedRefusals;
-use super::retype::Retype;
 use super::trial_node::TrialNode;
+use super::type_change::TypeChange;
 use super::view::PlanView;
 use crate::index::{GroupIndex, NodeIndex, OfferIndex, PendingPodIndex};
 use crate::simulation::inter_pod::Rules;
@@ -282,7 +282,7 @@ impl FirstPlan<'_, '_, '_> {
             let node = match pick.instead {
                 Some(machine) => {
                     let to = (machine, pick.choice, offer);
-                    self.planner.retype(self.catalog, self.pending, to)
+                    self.planner.change_type(self.catalog, self.pending, to)
                 }
                 None => {
                     let reason = CreateReason::Pods;
@@ -315,7 +315,7 @@ impl FirstPlan<'_, '_, '_> {
         let room = match pick.instead {
             None => TrialNode::of_offer(view, pick.choice, pick.offer),
             Some(machine) => {
-                TrialNode::of_machine(&Retype::new(view, machine, pick.choice, pick.offer))
+                TrialNode::of_machine(&TypeChange::new(view, machine, pick.choice, pick.offer))
             }
         };
         room.fill(lead, pick.lead)

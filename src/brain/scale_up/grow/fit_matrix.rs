@@ -14,7 +14,7 @@ use crate::simulation::demand::Group;
 use crate::simulation::offer::{ChoiceList, Daemon, Offer};
 use crate::simulation::pack::RefusalsByChoice;
 use crate::simulation::world::SimCluster;
-use model::reasons::{Misfit, Refused};
+use model::reasons::{FilterFailure, Refused};
 use model::resources::Resources;
 use model::scheduling::HostPort;
 
@@ -113,13 +113,13 @@ fn beside(
     offer: &Offer<'_>,
     pod: NamespacedShape<'_>,
     foes: &[NamespacedShape<'_>],
-) -> Option<Misfit> {
+) -> Option<FilterFailure> {
     foes.iter().find_map(|foe| {
         let mut residents = offer.residents.iter();
         residents.find(|daemon| std::ptr::eq(&raw const **daemon.shape, foe.shape))?;
         let has = |key: &str| offer.labels.contains_key(key);
         let key = world.inter_pod.at_odds(pod, *foe, has)?;
-        Some(Misfit::DaemonSetAntiAffinity {
+        Some(FilterFailure::DaemonSetAntiAffinity {
             key: key.clone(),
             namespace: foe.namespace.into(),
         })
@@ -138,25 +138,28 @@ fn examine(
     let (mut why, mut known) = (RefusalsByChoice::new(), true);
     let untouched = AssumedBindings::default();
     for choice in choices {
-        let mut misfit = None;
+        let mut filter_failure = None;
         let mut any_fits = false;
         for offer in &choice.offers {
-            let found = choice.misfit(offer, shape).or_else(|| {
+            let found = choice.filter_failure(offer, shape).or_else(|| {
                 let need = group.need.as_deref()?;
-                choice.volume_misfit(offer, need, &world.free_volumes, &untouched)
+                choice.volume_filter_failure(offer, need, &world.free_volumes, &untouched)
             });
             let found = found.or_else(|| beside(world, offer, pod, foes));
             any_fits |= found.is_none();
             fits.push(found.is_none());
-            misfit = misfit.or(found);
+            filter_failure = filter_failure.or(found);
         }
         any.push(any_fits);
         if choice.offers.is_empty() {
             known = false;
             why.insert(choice.label.clone(), choice.nowhere.clone().into());
-        } else if !any_fits && let Some(misfit) = misfit {
-            let misfit = Box::new(misfit);
-            why.insert(choice.label.clone(), Refused::Misfit { misfit }.into());
+        } else if !any_fits && let Some(filter_failure) = filter_failure {
+            let filter_failure = Box::new(filter_failure);
+            why.insert(
+                choice.label.clone(),
+                Refused::FilterFailure { filter_failure }.into(),
+            );
         }
     }
     if choices.is_empty() {

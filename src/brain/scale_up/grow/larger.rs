@@ -1,8 +1,8 @@
 //! Whether a planned machine should become a larger one, instead of one more.
 
 use super::choose::{ChoiceSearch, PRICE_PERCENT, Pick, is_cheaper};
-use super::retype::Retype;
 use super::trial_node::TrialNode;
+use super::type_change::TypeChange;
 use crate::constraints::fit;
 use crate::index::{ChoiceIndex, PlannedIndex};
 use crate::simulation::offer;
@@ -55,7 +55,7 @@ impl ChoiceSearch<'_, '_, '_> {
     /// What more would go on a planned machine if it became one of a choice.
     fn weigh_enlarged(&self, machine: PlannedIndex, choice: ChoiceIndex) -> Option<Pick> {
         let (view, lead) = (self.view, self.lead);
-        let then = Retype::to_dearer(view, machine, choice)?;
+        let then = TypeChange::to_dearer(view, machine, choice)?;
         let offer = then.offer;
         let planned = then.planned();
         if !view.row(lead).fits[view.choice(choice).index_in_catalog(offer)] {
@@ -125,11 +125,11 @@ impl ChoiceSearch<'_, '_, '_> {
         let now = view.choice(planned.choice);
         let shape = view.shape(self.lead).shape;
         let ports = &view.world.nodes[planned.node].ports;
-        let sizes = view.catalog.market.sizes(now.pool_index);
+        let sizes = view.catalog.candidates.sizes(now.pool_index);
         let above = sizes.partition_point(|choice| view.choice(*choice).price <= now.price);
         let mut above = sizes[above..].iter().take(MAX_LARGER_TYPES).copied();
         above.find(|choice| {
-            let then = Retype::on_same_host(view, machine, *choice);
+            let then = TypeChange::on_same_host(view, machine, *choice);
             then.is_some_and(|then| fit::room(shape, &then.free(), ports) > 0)
         })
     }

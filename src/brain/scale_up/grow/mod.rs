@@ -6,6 +6,7 @@
 //! larger one, and in the end becomes the cheapest that holds what was put on it. The second plan is made of all machines
 //! at once, and replaces the first one where it is better. Limits are booked as it goes.
 
+mod candidate_order;
 mod catalog;
 mod choose;
 mod closed_domains;
@@ -14,7 +15,6 @@ mod draft;
 mod first_plan;
 mod fit_matrix;
 mod larger;
-mod market;
 mod min;
 mod min_lots;
 mod of_this_plan;
@@ -24,9 +24,9 @@ mod preferences;
 mod question;
 mod refusals;
 mod regions;
-mod retype;
 mod second_plan;
 mod trial_node;
+mod type_change;
 mod view;
 mod visits;
 mod withdrawal;
@@ -58,7 +58,7 @@ pub(crate) fn plan<'a>(
     } else {
         min::keep(&mut planner, &catalog, &pending);
         let visits = first_plan::open_machines(&mut planner, &mut catalog, &mut pending);
-        retype::shrink_to_fit(&mut planner, &catalog, &pending);
+        type_change::shrink_to_fit(&mut planner, &catalog, &pending);
         second_plan::repack(&mut planner, &mut catalog, &mut pending, visits);
         first_plan::place_held_back(&mut planner, &mut catalog, &mut pending);
         preferences::apply(&mut planner, &mut catalog, &pending);

@@ -11,8 +11,8 @@ use super::pending::PendingGroups;
 use super::planner::Planner;
 use crate::index::{GroupIndex, NodeIndex, PendingPodIndex, ShapeId};
 use crate::simulation::inter_pod::Rules;
-use model::cluster::PodKey;
-use model::reasons::{Misfit, Reasons, Refusals, Refused};
+use model::cluster::ObjectKey;
+use model::reasons::{FilterFailure, Reasons, Refusals, Refused};
 use model::report::PodVerdict;
 
 /// Groups that are looked at, and reasons that are written anew, at most in all: where thousands wait for thousands, the last of them
@@ -23,9 +23,9 @@ const MAX_LOOKS: usize = 200_000;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum OtherPod {
     /// It is wanted beside them, and has no place itself; and whether no pool can run it.
-    Waits(PodKey, bool),
+    Waits(ObjectKey, bool),
     /// It is wanted beside them, and goes to this machine.
-    Wanted(PodKey, Arc<str>),
+    Wanted(ObjectKey, Arc<str>),
 }
 
 /// The reasons that were rewritten, old and new: by the address of the old ones, which stay alive here, and the pod that the new ones
@@ -128,7 +128,10 @@ impl Search<'_, '_, '_> {
     }
 
     /// The first pod on a planned machine that something is so of, given its shape and its simulated node, and that node.
-    fn find_planned(&self, is: impl Fn(ShapeId, NodeIndex) -> bool) -> Option<(PodKey, NodeIndex)> {
+    fn find_planned(
+        &self,
+        is: impl Fn(ShapeId, NodeIndex) -> bool,
+    ) -> Option<(ObjectKey, NodeIndex)> {
         self.planner.planned.machines.iter().find_map(|machine| {
             let mut all = machine.assigned.iter().take_while(|_| self.may_look());
             let assigned = all.find(|assigned| {
@@ -163,27 +166,30 @@ impl Search<'_, '_, '_> {
 
     /// One reason, with the other pod named where it is the cause.
     fn name(&self, refused: &Arc<Refused>, other: Option<&OtherPod>) -> Arc<Refused> {
-        let Refused::Misfit { misfit } = &**refused else {
+        let Refused::FilterFailure { filter_failure } = &**refused else {
             return refused.clone();
         };
-        let named = match (&**misfit, other) {
-            (Misfit::Affinity { .. }, Some(OtherPod::Waits(pod, _))) => {
+        let named = match (&**filter_failure, other) {
+            (FilterFailure::Affinity { .. }, Some(OtherPod::Waits(pod, _))) => {
                 Some(Refused::TargetWaits { pod: pod.clone() })
             }
-            (Misfit::Affinity { .. }, Some(OtherPod::Wanted(pod, machine))) => {
+            (FilterFailure::Affinity { .. }, Some(OtherPod::Wanted(pod, machine))) => {
                 Some(Refused::TargetPlanned {
                     pod: pod.clone(),
                     machine: machine.clone(),
                 })
             }
             (
-                Misfit::AntiAffinityOfOthers { key, domain }
-                | Misfit::AntiAffinity { key, domain, .. }
-                | Misfit::Spread { key, domain, .. },
+                FilterFailure::AntiAffinityOfOthers { key, domain }
+                | FilterFailure::AntiAffinity { key, domain, .. }
+                | FilterFailure::Spread { key, domain, .. },
                 _,
             ) => self.find_in_domain(key, domain.as_ref()).map(|pod| {
-                let misfit = misfit.clone();
-                Refused::PlannedBeside { misfit, pod }
+                let filter_failure = filter_failure.clone();
+                Refused::PlannedBeside {
+                    filter_failure,
+                    pod,
+                }
             }),
             _ => None,
         };
@@ -191,7 +197,7 @@ impl Search<'_, '_, '_> {
     }
 
     /// A pod of this plan in a domain of a topology key, of those that the group's rules keep apart.
-    fn find_in_domain(&self, key: &Arc<str>, domain: Option<&Arc<str>>) -> Option<PodKey> {
+    fn find_in_domain(&self, key: &Arc<str>, domain: Option<&Arc<str>>) -> Option<ObjectKey> {
         let (inter_pod, nodes) = (&self.planner.world.inter_pod, &self.planner.world.nodes);
         let domain = domain?;
         let found = self.find_planned(|shape, node| {

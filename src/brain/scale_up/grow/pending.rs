@@ -15,8 +15,8 @@ use crate::simulation::inter_pod::Preferences;
 use crate::simulation::offer;
 use crate::simulation::pack::RefusalsByChoice;
 use crate::simulation::world::SimCluster;
-use model::cluster::PodKey;
-use model::reasons::{Misfit, Reasons, Refused};
+use model::cluster::ObjectKey;
+use model::reasons::{FilterFailure, Reasons, Refused};
 use model::report::PodVerdict;
 use model::resources::Resources;
 use model::time::Time;
@@ -142,7 +142,8 @@ impl<'a> PendingGroups<'a> {
         of.next.0 += count;
         self.runs[of.run].left -= count;
         for to_place in &pods {
-            turn.promises.give(to_place.key, of.need.as_deref());
+            turn.claim_reservations
+                .reserve(to_place.key, of.need.as_deref());
         }
         pods
     }
@@ -233,12 +234,12 @@ fn join_runs<'a>(
 /// The verdict on a pod whose claim is for one pod alone and goes to another.
 pub(super) fn waits_for_claim(
     turn: &DecisionBuilder<'_>,
-    key: &PodKey,
+    key: &ObjectKey,
     need: Option<&VolumeNeed>,
 ) -> Option<PodVerdict> {
-    let volume = turn.promises.taken(key, need)?;
-    let misfit = Box::new(Misfit::Volume { volume });
-    let refusals = Refused::Misfit { misfit }.into();
+    let volume = turn.claim_reservations.refusal(key, need)?;
+    let filter_failure = Box::new(FilterFailure::Volume { volume });
+    let refusals = Refused::FilterFailure { filter_failure }.into();
     let why: Reasons = Arc::new(RefusalsByChoice::from([("*".into(), refusals)]));
     Some(PodVerdict::Held { why })
 }

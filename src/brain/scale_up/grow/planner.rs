@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::catalog::Catalog;
 use super::pending::PendingGroups;
-use super::retype::Retype;
+use super::type_change::TypeChange;
 use super::view::PlanView;
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::decision::turn::DecisionBuilder;
@@ -90,13 +90,13 @@ impl<'p, 'a> Planner<'p, 'a> {
     }
 
     /// Makes a planned machine one of another type. Returns its node in the simulated world.
-    pub(super) fn retype(
+    pub(super) fn change_type(
         &mut self,
         catalog: &Catalog<'_, 'a>,
         pending: &PendingGroups<'a>,
         (machine, choice, offer): (PlannedIndex, ChoiceIndex, OfferIndex),
     ) -> NodeIndex {
-        let then = Retype::new(self.view(catalog, pending), machine, choice, offer);
+        let then = TypeChange::new(self.view(catalog, pending), machine, choice, offer);
         let (free, slots) = (then.free(), then.slots());
         let wanted = &catalog.choices[choice];
         let planned = &mut self.planned.machines[machine];
@@ -124,7 +124,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         let planned = &self.planned.machines[machine];
         let (node, choice) = (planned.node, &catalog.choices[planned.choice]);
         let (from, to) = (&choice.offers[planned.offer], &choice.offers[offer]);
-        let then = Retype::new(self.view(catalog, pending), machine, planned.choice, offer);
+        let then = TypeChange::new(self.view(catalog, pending), machine, planned.choice, offer);
         let free = then.free();
         self.limits.relocate(choice, from, to);
         let mut labels = to.labels.clone();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::catalog::Catalog;
 use super::pending::PendingGroups;
 use super::planner::Planner;
-use super::retype::Retype;
+use super::type_change::TypeChange;
 use super::view::PlanView;
 use crate::constraints::fit::node_preferences;
 use crate::index::{
@@ -291,10 +291,9 @@ impl PreferenceSearch<'_, '_, '_> {
                 continue;
             }
             let view = self.view();
-            let offers = choice
-                .offers
-                .indexes()
-                .filter(|offer| could_be_at(&Retype::new(view, machine, planned.choice, *offer)));
+            let offers = choice.offers.indexes().filter(|offer| {
+                could_be_at(&TypeChange::new(view, machine, planned.choice, *offer))
+            });
             let offers: Vec<OfferIndex> = offers.collect();
             if offers.is_empty() || !self.look() {
                 continue;
@@ -315,7 +314,7 @@ impl PreferenceSearch<'_, '_, '_> {
 
 /// Whether a planned machine could be on the host of another offer of its choice, all that other pods
 /// matter to apart.
-fn could_be_at(then: &Retype<'_, '_>) -> bool {
+fn could_be_at(then: &TypeChange<'_, '_>) -> bool {
     let (view, planned) = (then.view, then.planned());
     let choice = view.choice(planned.choice);
     let (now, offer) = (&choice.offers[planned.offer], &choice.offers[then.offer]);

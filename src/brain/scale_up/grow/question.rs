@@ -103,7 +103,7 @@ pub(super) fn pose_question(
         classes[option.class].options.insert(index);
     }
     let lots = inquiry.lots(numbers.shapes, may);
-    let spare = view.limits.spare(view.turn, choices);
+    let spare = view.limits.remaining(view.turn, choices);
     let mut problem = Problem {
         lots,
         options,
@@ -359,7 +359,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         IndexVec<LotIndex, LaunchOptionSet>,
     )> {
         let (view, choices) = (self.view, self.view.catalog.choices);
-        let spare = view.limits.spare(view.turn, choices);
+        let spare = view.limits.remaining(view.turn, choices);
         let wanted = find_wanted(view, self.replanned, &self.names);
         let mut options: Vec<(LaunchOption, IndexVec<LotIndex, bool>)> = Vec::new();
         let mut first = 0;

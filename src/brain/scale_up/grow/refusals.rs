@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::index::{CatalogOfferIndex, ChoiceIndex, PoolIndex, RowIndex};
 use crate::simulation::offer::ChoiceList;
 use crate::simulation::pack::RefusalsByChoice;
-use model::reasons::{Reasons, Refused, VolumeMisfit};
+use model::reasons::{Reasons, Refused, VolumeFilterFailure};
 
 /// Types of a pool that share a reason and are still named one by one, at most; more are named together, as `pool/*`.
 const NAMED: usize = 8;
@@ -17,9 +17,9 @@ pub(super) enum OfferRefusal {
     /// A limit, a hold, a host that is full: that may change.
     Held(Refused),
     /// Other pods forbid it, on this offer.
-    Misfit(CatalogOfferIndex),
+    FilterFailure(CatalogOfferIndex),
     /// The volumes that its claims could have are given to other pods.
-    Volume(VolumeMisfit),
+    Volume(VolumeFilterFailure),
 }
 
 /// What was said of the choices that were not taken: pool, refusal, choices.
@@ -95,17 +95,17 @@ impl SharedRefusals {
         &mut self,
         choices: &ChoiceList<'_>,
         row: RowIndex,
-        misfits: &Arc<RefusalsByChoice>,
+        filter_failures: &Arc<RefusalsByChoice>,
         words: &RefusalLog,
     ) -> Reasons {
         if words.said.is_empty() {
-            return misfits.clone();
+            return filter_failures.clone();
         }
         let key = (row, words.lines(choices));
         if let Some(known) = self.known.get(&key) {
             return known.clone();
         }
-        let mut why = (**misfits).clone();
+        let mut why = (**filter_failures).clone();
         for (label, refused) in &key.1 {
             why.entry(label.clone())
                 .and_modify(|said| said.more.push(refused.clone()))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::choose::Pick;
-use super::retype::Retype;
+use super::type_change::TypeChange;
 use super::view::PlanView;
 use crate::constraints::fit::attach::{self, AttachSlots};
 use crate::constraints::fit::volumes::VolumeNeed;
@@ -51,7 +51,7 @@ impl<'v, 'a> TrialNode<'v, 'a> {
     }
 
     /// What a planned machine would have left, were it one of another offer.
-    pub(super) fn of_machine(then: &Retype<'v, 'a>) -> TrialNode<'v, 'a> {
+    pub(super) fn of_machine(then: &TypeChange<'v, 'a>) -> TrialNode<'v, 'a> {
         TrialNode {
             view: then.view,
             free: then.free(),
@@ -153,7 +153,7 @@ impl<'v, 'a> TrialNode<'v, 'a> {
     fn fits(&self, group: GroupIndex) -> usize {
         let shape = self.view.shape(group).shape;
         let need = self.view.group(group).need.as_deref();
-        let full = need.and_then(|need| self.slots.as_ref()?.misfit(need));
+        let full = need.and_then(|need| self.slots.as_ref()?.filter_failure(need));
         if full.is_some() {
             return 0;
         }
@@ -212,6 +212,9 @@ fn is_spoken_for(view: PlanView<'_, '_>, group: GroupIndex, fill: &[(GroupIndex,
         other.pods[PendingPodIndex(0)].key.namespace == key.namespace
             && theirs.is_some_and(|theirs| !theirs.is_disjoint(&need.alone))
     };
-    view.turn.promises.taken(key, Some(need)).is_some()
+    view.turn
+        .claim_reservations
+        .refusal(key, Some(need))
+        .is_some()
         || fill.iter().any(|(other, _)| shares(*other))
 }

@@ -19,7 +19,7 @@ use crate::simulation::offer::{Choice, Daemon, Offer};
 use crate::simulation::pack;
 use crate::simulation::planned::PlannedMachines;
 use crate::simulation::world::SimCluster;
-use model::reasons::{Misfit, Reasons, Refused, VolumeMisfit};
+use model::reasons::{FilterFailure, Reasons, Refused, VolumeFilterFailure};
 
 /// Hosts whose reasons are said where none will do: `explain pod` has them all.
 const HOSTS_NAMED: usize = 3;
@@ -63,7 +63,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
     pub(super) fn tier(&self, choice: ChoiceIndex) -> TierIndex {
         let choices = self.catalog.choices;
         self.catalog
-            .market
+            .candidates
             .tier(choices, choices[choice].policy.weight)
     }
 
@@ -91,12 +91,16 @@ impl<'v, 'a> PlanView<'v, 'a> {
     }
 
     /// Why a new node of an offer finds no volumes for a pod of a group any more.
-    fn volume_misfit(&self, group: GroupIndex, offer: &Offer<'_>) -> Option<VolumeMisfit> {
+    fn volume_filter_failure(
+        &self,
+        group: GroupIndex,
+        offer: &Offer<'_>,
+    ) -> Option<VolumeFilterFailure> {
         let need = self.group(group).need.as_deref()?;
         let need = Some(need).filter(|need| !need.waiting.is_empty())?;
         self.world
             .assumed
-            .misfit(&self.world.free_volumes, need, offer.at())
+            .filter_failure(&self.world.free_volumes, need, offer.at())
     }
 
     /// How many pods of a group a place takes, other pods' preferences aside.
@@ -124,14 +128,14 @@ impl<'v, 'a> PlanView<'v, 'a> {
             }
             let verdict = match rules.filter(|rules| self.count_admitted(rules, choice, index) == 0)
             {
-                Some(_) => Err(OfferRefusal::Misfit(chosen.index_in_catalog(index))),
+                Some(_) => Err(OfferRefusal::FilterFailure(chosen.index_in_catalog(index))),
                 None => self
                     .limits
                     .host_admits(chosen, offer)
                     .map_err(OfferRefusal::Held),
             };
             let verdict = verdict.and_then(|()| {
-                let why = lead.and_then(|(group, _)| self.volume_misfit(group, offer));
+                let why = lead.and_then(|(group, _)| self.volume_filter_failure(group, offer));
                 why.map_or(Ok(()), |why| Err(OfferRefusal::Volume(why)))
             });
             if let Err(why) = verdict {
@@ -172,10 +176,10 @@ impl<'v, 'a> PlanView<'v, 'a> {
         let offer = match no {
             OfferRefusal::Held(refused) => return Arc::new(refused),
             OfferRefusal::Volume(volume) => {
-                let misfit = Box::new(Misfit::Volume { volume });
-                return Arc::new(Refused::Misfit { misfit });
+                let filter_failure = Box::new(FilterFailure::Volume { volume });
+                return Arc::new(Refused::FilterFailure { filter_failure });
             }
-            OfferRefusal::Misfit(offer) => offer,
+            OfferRefusal::FilterFailure(offer) => offer,
         };
         let domains = &self.catalog.domains;
         let same =
@@ -184,11 +188,13 @@ impl<'v, 'a> PlanView<'v, 'a> {
             return refused.clone();
         }
         let at = |key: KeyId| domains[offer][key];
-        let misfit = rules.and_then(|rules| self.world.inter_pod.misfit(rules, at));
+        let filter_failure = rules.and_then(|rules| self.world.inter_pod.filter_failure(rules, at));
         // It was refused for its rules: without one that is not met any more its machines are for others.
         let refused = Arc::new(
-            misfit.map_or(Refused::ForOtherPods, |misfit| Refused::Misfit {
-                misfit: Box::new(misfit),
+            filter_failure.map_or(Refused::ForOtherPods, |filter_failure| {
+                Refused::FilterFailure {
+                    filter_failure: Box::new(filter_failure),
+                }
             }),
         );
         known.push((offer, refused.clone()));

@@ -35,7 +35,13 @@ pub(super) fn find_movable(view: PlanView<'_, '_>) -> IndexVec<GroupIndex, bool>
         for claim in &need.alone {
             first &= users.insert((&key.namespace, claim));
         }
-        first && need.refusal.is_none() && view.turn.promises.taken(key, Some(need)).is_none()
+        first
+            && need.refusal.is_none()
+            && view
+                .turn
+                .claim_reservations
+                .refusal(key, Some(need))
+                .is_none()
     });
     movable.collect()
 }

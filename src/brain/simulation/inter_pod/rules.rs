@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use model::reasons::Misfit;
+use model::reasons::FilterFailure;
 
 use super::InterPodConstraints;
 use super::topology::{DomainId, NOWHERE};
@@ -336,11 +336,11 @@ impl InterPodConstraints<'_> {
     }
 
     /// Why the next pod may not go to a place, if it may not.
-    pub(crate) fn misfit(
+    pub(crate) fn filter_failure(
         &self,
         rules: &Rules,
         at: impl Fn(KeyId) -> DomainId + Copy,
-    ) -> Option<Misfit> {
+    ) -> Option<FilterFailure> {
         if self.most(rules, at) > 0 {
             return None;
         }
@@ -355,7 +355,7 @@ impl InterPodConstraints<'_> {
         for counter in &rules.forbidden {
             let (pods, name, key, domain) = facts(*counter);
             if pods > 0 {
-                return Some(Misfit::AntiAffinityOfOthers {
+                return Some(FilterFailure::AntiAffinityOfOthers {
                     key: name.clone(),
                     domain: value(key, domain),
                 });
@@ -364,7 +364,7 @@ impl InterPodConstraints<'_> {
         for (counter, _) in &rules.unwanted {
             let (pods, name, key, domain) = facts(*counter);
             if pods > 0 {
-                return Some(Misfit::AntiAffinity {
+                return Some(FilterFailure::AntiAffinity {
                     key: name.clone(),
                     domain: value(key, domain),
                     selectors: self.counters[*counter].subject.who.selectors(),
@@ -375,10 +375,10 @@ impl InterPodConstraints<'_> {
         for counter in &rules.wanted {
             let (pods, name, key, domain) = facts(*counter);
             if domain == NOWHERE {
-                return Some(Misfit::AffinityLabel { key: name.clone() });
+                return Some(FilterFailure::AffinityLabel { key: name.clone() });
             }
             if pods == 0 && !self.first_of_its_kind(rules) {
-                return Some(Misfit::Affinity {
+                return Some(FilterFailure::Affinity {
                     key: name.clone(),
                     domain: value(key, domain),
                     selectors: self.counters[*counter].subject.who.selectors(),
@@ -391,15 +391,19 @@ impl InterPodConstraints<'_> {
             .spread
             .iter()
             .find(|spread| self.spread_room(spread, at) == 0)
-            .map(|spread| self.spread_misfit(spread, at))
+            .map(|spread| self.spread_filter_failure(spread, at))
     }
 
-    fn spread_misfit(&self, spread: &SpreadRule, at: impl Fn(KeyId) -> DomainId) -> Misfit {
+    fn spread_filter_failure(
+        &self,
+        spread: &SpreadRule,
+        at: impl Fn(KeyId) -> DomainId,
+    ) -> FilterFailure {
         let counter = &self.counters[spread.counter];
         let missing = |key: &&KeyId| at(**key) == NOWHERE;
         if let Some(missing) = counter.subject.scope.keys.iter().find(missing) {
             let key = self.topology.name(*missing).clone();
-            return Misfit::SpreadLabel { key };
+            return FilterFailure::SpreadLabel { key };
         }
         let key = counter.subject.key;
         let domain = at(key);
@@ -414,7 +418,7 @@ impl InterPodConstraints<'_> {
         };
         let emptiest = unopened.or_else(|| counter.emptiest().filter(|_| known && !few));
         let here = if known { counter.pods(domain) } else { 0 };
-        Misfit::Spread {
+        FilterFailure::Spread {
             key: self.topology.name(key).clone(),
             domain: self.topology.value(key, domain).cloned(),
             pods: here.saturating_add(i64::from(spread.counts_itself)),

@@ -2,7 +2,7 @@
 
 use crate::tests::lab::{Lab, kept, made, removed};
 
-use model::cluster::{DisruptionBudget, PodKey, ReadyStatus};
+use model::cluster::{DisruptionBudget, ObjectKey, ReadyStatus};
 use model::disruption::{Cause, NodeBudget, Share, Window};
 use model::policy::LEAVING_TAINT;
 use model::region::{Busy, Step};
@@ -27,7 +27,7 @@ fn cn_07_cn_28_disruption_budgets() {
     lab.snapshot
         .cluster
         .budgets
-        .insert(PodKey::new("other", "b"), budget);
+        .insert(ObjectKey::new("other", "b"), budget);
     assert_eq!(made(&looked(lab)), ["s"], "CN-07: of another namespace");
     let two = dear().budget("a", "web", 9).budget("b", "web", 9);
     assert_eq!(kept(&nothing(two), "n1"), "NotEnoughPdb", "CN-28");

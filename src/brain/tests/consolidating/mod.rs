@@ -12,7 +12,7 @@ use budgets::at_most;
 
 use super::lab::{Lab, kept, lab, made, removed};
 use model::action::{Kind, Reason};
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::decision::Decision;
 use model::disruption::{Consolidation, ConsolidationPolicy, Saving, Share};
 use model::policy::POOL_LABEL;
@@ -118,7 +118,7 @@ fn cn_01_cn_14_the_node_with_the_fewest_pods_goes() {
         ));
         match &decision.report.nodes["n2"] {
             NodeVerdict::Leaving { moves, .. } => {
-                assert_eq!(&*moves[&PodKey::new("default", "c")], "n1");
+                assert_eq!(&*moves[&ObjectKey::new("default", "c")], "n1");
             }
             other => panic!("{other:?}"),
         }
@@ -177,7 +177,7 @@ fn cn_02_a_cheaper_machine_takes_the_place_of_a_node() {
         (&nodes[..], &pods[..], *saving),
         (
             &["n1".into()][..],
-            &[PodKey::new("default", "web")][..],
+            &[ObjectKey::new("default", "web")][..],
             200
         )
     );
@@ -206,7 +206,7 @@ fn cn_02_a_cheaper_machine_takes_the_place_of_a_node() {
         }
     );
     assert_eq!(
-        removal.precondition.landing[&PodKey::new("default", "web")],
+        removal.precondition.landing[&ObjectKey::new("default", "web")],
         machine
     );
     land(&mut lab, &decision);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::check::{CheckRule, check};
 use crate::tests::lab::{Lab, kept, made, removed};
 use model::action::Reason;
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::decision::Decision;
 use model::disruption::{ConsolidationPolicy, Saving};
 use model::memory::Memory;
@@ -94,7 +94,7 @@ fn one_that_vanished_saves_nothing() {
         lab.snapshot.cluster.nodes.remove("n2");
         lab.snapshot.machines.remove("n2");
         let pods = &mut lab.snapshot.cluster.pods;
-        pods.remove(&PodKey::new("default", "b"));
+        pods.remove(&ObjectKey::new("default", "b"));
     });
     given_up(lab, &machine);
 }

@@ -16,7 +16,7 @@ use super::naive::{Naive, said};
 use super::sizing::first_world;
 use super::wide::story::tell;
 use kinds::{KINDS, Kind};
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::decision::Decision;
 use model::policy::VOLUMES_VMID;
 use model::report::PodVerdict;
@@ -33,7 +33,7 @@ fn waits(world: &World, decision: &Decision) -> Vec<String> {
 }
 
 /// Why the second opinion does not lay down what was decided.
-fn lay_down(lab: &Lab, decision: &Decision) -> Result<(), (PodKey, String)> {
+fn lay_down(lab: &Lab, decision: &Decision) -> Result<(), (ObjectKey, String)> {
     let mut naive = Naive::of(lab, decision);
     for action in &decision.plan {
         let target = &action.target;

@@ -7,11 +7,11 @@ use super::super::lab::{GI, Lab, lab};
 use super::super::naive::Naive;
 use super::super::naive::spots;
 use super::super::regions::{self, Second};
-use super::super::sizing::{Dice, SIZES};
+use super::super::sizing::{SIZES, SeededRng};
 use super::super::wide::claims::within;
 use super::kinds::{Feature, Kind, Limit, With};
 use filters::{NodeInfo, NodeInfos, Site};
-use model::cluster::{Claim, PersistentVolume, Phase, PodKey, StorageClass};
+use model::cluster::{Claim, ObjectKey, PersistentVolume, Phase, StorageClass};
 use model::decision::Decision;
 use model::policy::{POOL_LABEL, REGION_LABEL, ZONE_LABEL, ZoneNames};
 use model::region::Step;
@@ -57,7 +57,7 @@ pub(super) struct World {
     base: Lab,
     machines: Vec<Machine>,
     /// Where pods that wait go: all but those of a lower priority.
-    pub(super) on: Vec<(PodKey, Arc<str>)>,
+    pub(super) on: Vec<(ObjectKey, Arc<str>)>,
     pub(super) limit: Limit,
     /// What it costs may be compared.
     pub(super) priced: bool,
@@ -66,7 +66,7 @@ pub(super) struct World {
 /// What is thrown on the way.
 struct Planter<'k> {
     kind: &'k Kind,
-    dice: Dice,
+    rng: SeededRng,
     lab: Lab,
     machines: Vec<Machine>,
     /// Names of groups.
@@ -80,7 +80,7 @@ impl World {
         });
         let mut planter = Planter {
             kind,
-            dice: Dice::new(seed),
+            rng: SeededRng::new(seed),
             lab: lab(),
             machines: Vec::new(),
             groups: Vec::new(),
@@ -117,10 +117,10 @@ impl World {
             return None;
         }
         if has(With::Min) {
-            world.set_mins(&mut planter.dice);
+            world.set_mins(&mut planter.rng);
         }
         if has(With::Noise) {
-            world.add_noise(&mut planter.dice);
+            world.add_noise(&mut planter.rng);
         }
         Some(world)
     }
@@ -149,7 +149,7 @@ impl World {
             .into_iter()
             .partition(|(_, at)| nodes.contains_key(at));
         self.on = wait;
-        let stand: Vec<(PodKey, Arc<str>)> = stand;
+        let stand: Vec<(ObjectKey, Arc<str>)> = stand;
         for (key, node) in stand {
             bind(&mut self.base, &key, node);
         }
@@ -179,25 +179,25 @@ impl World {
         u32::try_from(there + planned.count()).expect("few")
     }
 
-    fn set_mins(&mut self, dice: &mut Dice) {
+    fn set_mins(&mut self, rng: &mut SeededRng) {
         let names: Vec<Arc<str>> = self.base.policy.pools.keys().cloned().collect();
         for name in names {
             let most = usize::try_from(self.of_pool(&name)).expect("few");
-            let min = u32::try_from(dice.below(most + 1)).expect("few");
+            let min = u32::try_from(rng.below(most + 1)).expect("few");
             edit_pool(&mut self.base, &name, |pool| pool.min = min);
         }
     }
 
-    fn add_noise(&mut self, dice: &mut Dice) {
-        let count = 1 + dice.below(self.on.len());
+    fn add_noise(&mut self, rng: &mut SeededRng) {
+        let count = 1 + rng.below(self.on.len());
         for at in 0..count {
-            let milli = dice.one(&[100, 500, 1000, 3000]);
-            let mib = dice.one(&[128, 1024, 4096]);
+            let milli = rng.one(&[100, 500, 1000, 3000]);
+            let mib = rng.one(&[128, 1024, 4096]);
             let name = format!("noise{}-{at}", at % 3);
             let lab = self.base.clone().pod(&name, milli, mib);
             let groups: Vec<String> = self.on.iter().map(|(key, _)| app_of(&key.name)).collect();
-            let other = groups[dice.below(groups.len())].clone();
-            let twist = dice.below(6);
+            let other = groups[rng.below(groups.len())].clone();
+            let twist = rng.below(6);
             self.base = lab.shape(&name, |shape| {
                 shape.priority = -1;
                 match twist {
@@ -384,7 +384,7 @@ impl World {
     pub(super) fn shrink(mut self, fails: &dyn Fn(&World) -> bool) -> World {
         loop {
             let before = self.size();
-            let keys: Vec<PodKey> = self.base.snapshot.cluster.pods.keys().cloned().collect();
+            let keys: Vec<ObjectKey> = self.base.snapshot.cluster.pods.keys().cloned().collect();
             for key in keys {
                 let mut less = self.clone();
                 less.on.retain(|(other, _)| *other != key);
@@ -417,7 +417,7 @@ impl World {
         let snapshot = &self.base.snapshot;
         let nodes = snapshot.cluster.nodes.keys();
         let names: BTreeSet<Arc<str>> = nodes.chain(snapshot.machines.keys()).cloned().collect();
-        let sets: Vec<PodKey> = snapshot.cluster.daemon_sets.keys().cloned().collect();
+        let sets: Vec<ObjectKey> = snapshot.cluster.daemon_sets.keys().cloned().collect();
         for name in names {
             let mut less = self.clone();
             less.base.snapshot.cluster.nodes.remove(&name);
@@ -483,7 +483,7 @@ impl World {
             },
             |shape| shape.priority = 0,
         ];
-        let keys: Vec<PodKey> = self.base.snapshot.cluster.pods.keys().cloned().collect();
+        let keys: Vec<ObjectKey> = self.base.snapshot.cluster.pods.keys().cloned().collect();
         for key in keys {
             for rule in rules {
                 let mut less = self.clone();
@@ -535,7 +535,7 @@ impl World {
     }
 }
 
-fn bind(lab: &mut Lab, key: &PodKey, node: Arc<str>) {
+fn bind(lab: &mut Lab, key: &ObjectKey, node: Arc<str>) {
     let pod = lab.snapshot.cluster.pods.get_mut(key).expect("laid");
     pod.node = Some(node);
     pod.phase = Phase::Running;
@@ -623,26 +623,26 @@ impl Planter<'_> {
 
     fn throw_types(&mut self) {
         let odd = self.has(With::OddTypes);
-        let count = self.dice.one(&[1, 2, 3, 3, 4, 6, 10]);
+        let count = self.rng.one(&[1, 2, 3, 3, 4, 6, 10]);
         let mut sizes = if odd { ODD.to_vec() } else { SIZES.to_vec() };
         let mut lab = std::mem::replace(&mut self.lab, lab());
-        let prices = if odd { self.dice.below(4) } else { 0 };
+        let prices = if odd { self.rng.below(4) } else { 0 };
         let gpus = self.has(With::Gpus);
-        let attach = self.has(With::AttachLimits).then(|| 1 + self.dice.below(4));
+        let attach = self.has(With::AttachLimits).then(|| 1 + self.rng.below(4));
         for at in 0..count {
-            let (cores, gib) = sizes.remove(self.dice.below(sizes.len()));
+            let (cores, gib) = sizes.remove(self.rng.below(sizes.len()));
             let name = format!("t{at}");
             lab = lab.kind(&name, cores, gib << 10);
             let default = i64::from(cores) * 20_000 + gib * 10_000;
             let price = match prices {
                 0 => None,
                 1 => Some(50_000),
-                2 => Some(default * i64::try_from(50 + self.dice.below(100)).expect("few") / 100),
+                2 => Some(default * i64::try_from(50 + self.rng.below(100)).expect("few") / 100),
                 _ if at == 0 => Some(0),
                 _ => None,
             };
-            let gpu = gpus && (at == 0 || self.dice.below(3) == 0);
-            let devices = 1 + i64::try_from(self.dice.below(4)).expect("few");
+            let gpu = gpus && (at == 0 || self.rng.below(3) == 0);
+            let devices = 1 + i64::try_from(self.rng.below(4)).expect("few");
             lab = lab.edit_kind(&name, |kind| {
                 kind.price = price;
                 if gpu {
@@ -661,7 +661,7 @@ impl Planter<'_> {
     fn throw_pools(&mut self) {
         let kinds: Vec<Arc<str>> = self.lab.policy.instance_types.keys().cloned().collect();
         let count = if self.has(With::Pools) {
-            2 + self.dice.below(2)
+            2 + self.rng.below(2)
         } else {
             1
         };
@@ -669,36 +669,36 @@ impl Planter<'_> {
             let name = ["a", "b", "c"][at];
             let mut mine: Vec<&str> = Vec::new();
             for kind in &kinds {
-                if count == 1 || self.dice.below(2) == 0 {
+                if count == 1 || self.rng.below(2) == 0 {
                     mine.push(kind);
                 }
             }
             if mine.is_empty() {
-                mine.push(&kinds[self.dice.below(kinds.len())]);
+                mine.push(&kinds[self.rng.below(kinds.len())]);
             }
             let lab = std::mem::replace(&mut self.lab, lab());
             let mut lab = lab.pool(name, &mine);
             let weights = self.has(With::Weights);
             let (few, several) = (self.has(With::FewSlots), count > 1);
             let reserved = self.has(With::Reserved);
-            let dice = &mut self.dice;
+            let rng = &mut self.rng;
             lab = lab.edit_pool(name, |pool| {
                 pool.labels.insert("tier".into(), name.into());
-                if several && dice.below(3) == 0 {
+                if several && rng.below(3) == 0 {
                     pool.taints.push(Taint::no_schedule("team", "x"));
                 }
-                if several && dice.below(4) == 0 {
-                    pool.hosts = vec![HOSTS[dice.below(3)].into(), HOSTS[dice.below(3)].into()];
+                if several && rng.below(4) == 0 {
+                    pool.hosts = vec![HOSTS[rng.below(3)].into(), HOSTS[rng.below(3)].into()];
                     pool.hosts.sort();
                     pool.hosts.dedup();
                 }
                 if weights {
-                    pool.weight = i32::try_from(dice.below(3)).expect("few");
+                    pool.weight = i32::try_from(rng.below(3)).expect("few");
                 }
                 if few {
-                    pool.max_pods = u32::try_from(2 + dice.below(4)).expect("few");
+                    pool.max_pods = u32::try_from(2 + rng.below(4)).expect("few");
                 }
-                if reserved && dice.below(2) == 0 {
+                if reserved && rng.below(2) == 0 {
                     pool.reserved.cpu_milli = 120;
                     pool.reserved.memory = 300 << 20;
                 }
@@ -715,14 +715,14 @@ impl Planter<'_> {
     }
 
     fn throw_regions(&mut self) {
-        let second = self.dice.one(&[Second::There, Second::There, Second::Dear]);
+        let second = self.rng.one(&[Second::There, Second::There, Second::Dear]);
         regions::split(&mut self.lab, second);
-        if self.dice.below(2) == 0 {
+        if self.rng.below(2) == 0 {
             for region in self.lab.policy.regions.values_mut() {
                 region.zones = ZoneNames::RegionHost;
             }
         }
-        if self.dice.below(3) == 0 {
+        if self.rng.below(3) == 0 {
             for pool in self.lab.policy.pools.values_mut() {
                 pool.weight = 1;
             }
@@ -730,13 +730,13 @@ impl Planter<'_> {
     }
 
     fn throw_daemons(&mut self) {
-        let count = 1 + self.dice.below(2);
+        let count = 1 + self.rng.below(2);
         for at in 0..count {
-            let milli = self.dice.one(&[50, 100, 200]);
+            let milli = self.rng.one(&[50, 100, 200]);
             let lab = std::mem::replace(&mut self.lab, lab());
             self.lab = lab.daemon(&format!("agent{at}"), milli, 128);
-            let everywhere = self.dice.below(2) == 0;
-            let key = PodKey::new("kube-system", format!("agent{at}"));
+            let everywhere = self.rng.below(2) == 0;
+            let key = ObjectKey::new("kube-system", format!("agent{at}"));
             let set = self
                 .lab
                 .snapshot
@@ -769,16 +769,16 @@ impl Planter<'_> {
     /// A pool, one of its types, a region and a host where it may be.
     fn choice(&mut self) -> [Arc<str>; 4] {
         let pools: Vec<Arc<str>> = self.lab.policy.pools.keys().cloned().collect();
-        let name = pools[self.dice.below(pools.len())].clone();
+        let name = pools[self.rng.below(pools.len())].clone();
         let pool = self.lab.policy.pools[&name].clone();
-        let kind = pool.instance_types[self.dice.below(pool.instance_types.len())].clone();
+        let kind = pool.instance_types[self.rng.below(pool.instance_types.len())].clone();
         let there: Vec<_> = pool.everywhere().cloned().collect();
-        let there = &there[self.dice.below(there.len())];
+        let there = &there[self.rng.below(there.len())];
         let hosts: Vec<&str> = HOSTS
             .into_iter()
             .filter(|host| there.may_use(host))
             .collect();
-        let host = hosts[self.dice.below(hosts.len())];
+        let host = hosts[self.rng.below(hosts.len())];
         [name, kind, there.region.clone(), host.into()]
     }
 
@@ -786,12 +786,12 @@ impl Planter<'_> {
     fn throw_nodes(&mut self) {
         let mut names: Vec<Arc<str>> = Vec::new();
         if self.has(With::Nodes) {
-            for at in 0..self.dice.below(4) {
+            for at in 0..self.rng.below(4) {
                 let name = format!("n{at}");
                 let [pool, kind, _, host] = self.choice();
                 let lab = std::mem::replace(&mut self.lab, lab());
-                let bare = self.dice.below(4);
-                let lab = if self.dice.below(3) == 0 {
+                let bare = self.rng.below(4);
+                let lab = if self.rng.below(3) == 0 {
                     let zoned = |lab: Lab| {
                         lab.edit_node(&name, |node| {
                             if bare > 0 {
@@ -817,7 +817,7 @@ impl Planter<'_> {
             }
         }
         if self.has(With::Coming) {
-            for at in 0..self.dice.below(3) {
+            for at in 0..self.rng.below(3) {
                 let name = format!("m{at}");
                 let [pool, kind, _, host] = self.choice();
                 let lab = std::mem::replace(&mut self.lab, lab());
@@ -854,11 +854,11 @@ impl Planter<'_> {
     }
 
     fn throw_machines(&mut self, pods: usize) {
-        let few = self.dice.below(2) == 0;
+        let few = self.rng.below(2) == 0;
         let count = if few {
-            1 + pods / 8 + self.dice.below(pods / 8 + 1)
+            1 + pods / 8 + self.rng.below(pods / 8 + 1)
         } else {
-            (pods / 4).max(2) + self.dice.below(pods / 6 + 1)
+            (pods / 4).max(2) + self.rng.below(pods / 6 + 1)
         };
         for at in 0..count {
             let [pool, kind, region, host] = self.choice();
@@ -873,33 +873,33 @@ impl Planter<'_> {
     }
 
     fn size_of_pods(&mut self) -> (i64, i64) {
-        let dice = &mut self.dice;
-        if dice.below(2) == 0 {
-            let milli = dice.one(&[100, 250, 500, 500, 1000, 1000, 1500, 2000, 3000]);
-            let mib = dice.one(&[128, 256, 512, 1024, 1024, 2048, 3072, 4096]);
+        let rng = &mut self.rng;
+        if rng.below(2) == 0 {
+            let milli = rng.one(&[100, 250, 500, 500, 1000, 1000, 1500, 2000, 3000]);
+            let mib = rng.one(&[128, 256, 512, 1024, 1024, 2048, 3072, 4096]);
             return (milli, mib);
         }
         let kinds: Vec<_> = self.lab.policy.instance_types.values().collect();
-        let kind = kinds[dice.below(kinds.len())];
-        let part = |whole: i64, step: i64, dice: &mut Dice| {
-            (whole * dice.one(&[1, 2, 3, 4, 6, 8, 10, 12]) / 24 / step * step).max(step)
+        let kind = kinds[rng.below(kinds.len())];
+        let part = |whole: i64, step: i64, rng: &mut SeededRng| {
+            (whole * rng.one(&[1, 2, 3, 4, 6, 8, 10, 12]) / 24 / step * step).max(step)
         };
-        let milli = part(i64::from(kind.cores) * 1000, 50, dice);
-        (milli, part(kind.memory >> 20, 64, dice))
+        let milli = part(i64::from(kind.cores) * 1000, 50, rng);
+        (milli, part(kind.memory >> 20, 64, rng))
     }
 
     /// Throws pods, and lays them down until there are so many that wait.
-    fn throw_pods(&mut self, most: usize) -> Vec<(PodKey, Arc<str>)> {
+    fn throw_pods(&mut self, most: usize) -> Vec<(ObjectKey, Arc<str>)> {
         let existing = self.lab.snapshot.cluster.nodes.len();
         let bound_groups = if existing > 0 {
-            1 + self.dice.below(3)
+            1 + self.rng.below(3)
         } else {
             0
         };
         let mut thrown = 0;
         let mut at = 0;
         while thrown < 2 * most + 4 {
-            let count = 1 + self.dice.below(if most > 20 { 10 } else { 5 });
+            let count = 1 + self.rng.below(if most > 20 { 10 } else { 5 });
             self.throw_group(&format!("g{at}"), count);
             thrown += count;
             at += 1;
@@ -913,8 +913,8 @@ impl Planter<'_> {
         };
         let base = self.lab.clone();
         let mut naive = opinion(&base, world.spots());
-        let mut on: Vec<(PodKey, Arc<str>)> = Vec::new();
-        let mut bound: Vec<(PodKey, Arc<str>)> = Vec::new();
+        let mut on: Vec<(ObjectKey, Arc<str>)> = Vec::new();
+        let mut bound: Vec<(ObjectKey, Arc<str>)> = Vec::new();
         let groups = self.groups.clone();
         for (number, group) in groups.iter().enumerate() {
             let prefix = format!("{group}-");
@@ -927,7 +927,7 @@ impl Planter<'_> {
                 let mut usable: Vec<usize> = usable.map(|(at, _)| at).collect();
                 let mut place = None;
                 while !usable.is_empty() && (stands || on.len() < most) {
-                    let at = usable.swap_remove(self.dice.below(usable.len()));
+                    let at = usable.swap_remove(self.rng.below(usable.len()));
                     if naive.fits(&key, at).is_ok() {
                         place = Some(at);
                         break;
@@ -950,14 +950,14 @@ impl Planter<'_> {
         for (key, node) in bound {
             bind(&mut self.lab, &key, node);
         }
-        if self.dice.below(2) == 0 {
+        if self.rng.below(2) == 0 {
             self.fill_up(&mut on);
         }
         on
     }
 
     /// One pod more on each machine that takes all that is left there, or hardly less.
-    fn fill_up(&mut self, on: &mut Vec<(PodKey, Arc<str>)>) {
+    fn fill_up(&mut self, on: &mut Vec<(ObjectKey, Arc<str>)>) {
         for (number, machine) in self.machines.clone().iter().enumerate() {
             if !on.iter().any(|(_, at)| *at == machine.name) {
                 continue;
@@ -979,7 +979,7 @@ impl Planter<'_> {
             for pod in &spot.pods {
                 left.subtract(&pod.shape.requests);
             }
-            let percent = self.dice.one(&[100, 100, 90]);
+            let percent = self.rng.one(&[100, 100, 90]);
             let (milli, mib) = (
                 left.cpu_milli * percent / 100,
                 (left.memory >> 20) * percent / 100,
@@ -988,7 +988,7 @@ impl Planter<'_> {
                 continue;
             }
             let name = format!("fill{number}-0");
-            let tied = self.dice.below(4) == 0;
+            let tied = self.rng.below(4) == 0;
             let lab = std::mem::replace(&mut self.lab, lab());
             self.lab = lab.pod(&name, milli, mib).shape(&name, |shape| {
                 tolerate(shape);
@@ -997,39 +997,39 @@ impl Planter<'_> {
                     shape.node_selector.insert(POOL_LABEL.into(), pool);
                 }
             });
-            on.push((PodKey::new("default", name), machine.name.clone()));
+            on.push((ObjectKey::new("default", name), machine.name.clone()));
         }
     }
 
     fn throw_group(&mut self, name: &str, count: usize) {
         let (milli, mib) = self.size_of_pods();
         let mut features: Vec<Feature> = Vec::new();
-        let many = self.dice.one(&[0, 0, 1, 1, 1, 2]);
+        let many = self.rng.one(&[0, 0, 1, 1, 1, 2]);
         for _ in 0..many {
             if !self.kind.features.is_empty() {
-                features.push(self.dice.one(self.kind.features));
+                features.push(self.rng.one(self.kind.features));
             }
         }
-        let seed = self.dice.below(1 << 30);
-        let tolerant = self.dice.below(2) == 0;
+        let seed = self.rng.below(1 << 30);
+        let tolerant = self.rng.below(2) == 0;
         let groups = self.groups.clone();
-        let other = (!groups.is_empty()).then(|| groups[self.dice.below(groups.len())].clone());
+        let other = (!groups.is_empty()).then(|| groups[self.rng.below(groups.len())].clone());
         let pools: Vec<Arc<str>> = self.lab.policy.pools.keys().cloned().collect();
         for pod in 0..count {
             let lab = std::mem::replace(&mut self.lab, lab());
             let pod_name = format!("{name}-{pod}");
             let mut lab = lab.pod(&pod_name, milli, mib);
             for feature in &features {
-                let mut dice = Dice::new(u64::try_from(seed).expect("few"));
+                let mut rng = SeededRng::new(u64::try_from(seed).expect("few"));
                 if let Feature::ClaimZone | Feature::ClaimNew | Feature::ClaimClass = feature {
-                    lab = claim(lab, &pod_name, *feature, HOSTS[dice.below(3)]);
+                    lab = claim(lab, &pod_name, *feature, HOSTS[rng.below(3)]);
                 }
                 let regions = self.kind.with.contains(&With::Regions);
                 lab = lab.shape(&pod_name, |shape| {
                     insist(
                         shape,
                         *feature,
-                        &mut dice,
+                        &mut rng,
                         Around {
                             name,
                             pod,
@@ -1066,7 +1066,7 @@ struct Around<'a> {
     regions: bool,
 }
 
-fn insist(shape: &mut PodShape, feature: Feature, dice: &mut Dice, around: Around<'_>) {
+fn insist(shape: &mut PodShape, feature: Feature, rng: &mut SeededRng, around: Around<'_>) {
     let Around {
         name,
         pod,
@@ -1074,9 +1074,9 @@ fn insist(shape: &mut PodShape, feature: Feature, dice: &mut Dice, around: Aroun
         pools,
         regions,
     } = around;
-    let host = HOSTS[dice.below(3)];
+    let host = HOSTS[rng.below(3)];
     let zone: Arc<str> = if regions {
-        format!("{}.{host}", dice.one(&["home", "attic"])).into()
+        format!("{}.{host}", rng.one(&["home", "attic"])).into()
     } else {
         host.into()
     };
@@ -1084,17 +1084,17 @@ fn insist(shape: &mut PodShape, feature: Feature, dice: &mut Dice, around: Aroun
         Feature::Port => shape.host_ports.push(HostPort {
             protocol: "TCP".into(),
             ip: "".into(),
-            port: dice.one(&[80, 81, 443]),
+            port: rng.one(&[80, 81, 443]),
         }),
         Feature::Zone => {
             shape.node_selector.insert(ZONE_LABEL.into(), zone);
         }
         Feature::Pool => {
-            let pool = pools[dice.below(pools.len())].clone();
+            let pool = pools[rng.below(pools.len())].clone();
             shape.node_selector.insert(POOL_LABEL.into(), pool);
         }
         Feature::Tier => {
-            let tiers = [dice.one(&["a", "b", "c"]), dice.one(&["a", "b"])];
+            let tiers = [rng.one(&["a", "b", "c"]), rng.one(&["a", "b"])];
             shape.node_affinity = Some(vec![within("tier", &tiers)]);
         }
         Feature::SpreadZone
@@ -1103,7 +1103,7 @@ fn insist(shape: &mut PodShape, feature: Feature, dice: &mut Dice, around: Aroun
         | Feature::SpreadSoft
         | Feature::MinDomains
         | Feature::LabelKeys
-        | Feature::HonorTaints => insist_on_spread(shape, feature, dice, (name, pod)),
+        | Feature::HonorTaints => insist_on_spread(shape, feature, rng, (name, pod)),
         Feature::ApartHost => shape.pod_anti_affinity.push(term(name, HOSTNAME_LABEL)),
         Feature::ApartZone => shape.pod_anti_affinity.push(term(name, ZONE_LABEL)),
         Feature::WithoutHost | Feature::WithoutZone | Feature::WithHost | Feature::WithZone => {
@@ -1119,11 +1119,11 @@ fn insist(shape: &mut PodShape, feature: Feature, dice: &mut Dice, around: Aroun
         Feature::TogetherZone => shape.pod_affinity.push(term(name, ZONE_LABEL)),
         Feature::ClaimZone | Feature::ClaimNew | Feature::ClaimClass => {}
         Feature::Gpu => {
-            let count = dice.one(&[1, 1, 2]);
+            let count = rng.one(&[1, 1, 2]);
             shape.requests.extended.insert(GPU.into(), count);
         }
-        Feature::Disk => shape.requests.ephemeral = dice.one(&[4, 9, 15]) * GI,
-        Feature::Urgent => shape.priority = dice.one(&[100, 1000]),
+        Feature::Disk => shape.requests.ephemeral = rng.one(&[4, 9, 15]) * GI,
+        Feature::Urgent => shape.priority = rng.one(&[100, 1000]),
         Feature::WishZone => shape
             .preferred_nodes
             .push((50, within(ZONE_LABEL, &[host]))),
@@ -1136,10 +1136,10 @@ fn insist(shape: &mut PodShape, feature: Feature, dice: &mut Dice, around: Aroun
 fn insist_on_spread(
     shape: &mut PodShape,
     feature: Feature,
-    dice: &mut Dice,
+    rng: &mut SeededRng,
     (name, pod): (&str, usize),
 ) {
-    let skew = dice.one(&[1, 1, 2]);
+    let skew = rng.one(&[1, 1, 2]);
     match feature {
         Feature::SpreadZone => shape.spread.push(spread(skew, ZONE_LABEL, name)),
         Feature::SpreadHost => shape.spread.push(spread(skew, HOSTNAME_LABEL, name)),
@@ -1148,23 +1148,23 @@ fn insist_on_spread(
             shape.spread.push(spread(1, HOSTNAME_LABEL, name));
         }
         Feature::SpreadSoft => {
-            let key = dice.one(&[ZONE_LABEL, HOSTNAME_LABEL]);
+            let key = rng.one(&[ZONE_LABEL, HOSTNAME_LABEL]);
             shape.spread.push(SpreadConstraint {
                 hard: false,
                 ..spread(1, key, name)
             });
         }
         Feature::MinDomains => {
-            let key = dice.one(&[ZONE_LABEL, HOSTNAME_LABEL]);
+            let key = rng.one(&[ZONE_LABEL, HOSTNAME_LABEL]);
             shape.spread.push(SpreadConstraint {
-                min_domains: Some(dice.one(&[2, 3])),
+                min_domains: Some(rng.one(&[2, 3])),
                 ..spread(skew, key, name)
             });
         }
         Feature::LabelKeys => {
             let version: Arc<str> = format!("v{}", pod % 2).into();
             shape.labels.insert("version".into(), version);
-            let key = dice.one(&[ZONE_LABEL, HOSTNAME_LABEL]);
+            let key = rng.one(&[ZONE_LABEL, HOSTNAME_LABEL]);
             shape.spread.push(SpreadConstraint {
                 match_label_keys: vec!["version".into()],
                 ..spread(skew, key, name)
@@ -1196,7 +1196,7 @@ fn claim(lab: Lab, pod: &str, feature: Feature, zone: &str) -> Lab {
             bound,
             ..Claim::default()
         };
-        cluster.claims.insert(PodKey::new("default", pod), claim);
+        cluster.claims.insert(ObjectKey::new("default", pod), claim);
         if bound {
             let volume = PersistentVolume {
                 driver: Some(DRIVER.into()),

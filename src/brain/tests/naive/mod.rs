@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::lab::Lab;
 use filters::{NodeInfos, PodInfo};
-use model::cluster::{Pod, PodKey};
+use model::cluster::{ObjectKey, Pod};
 use model::decision::Decision;
 use model::report::PodVerdict;
 
@@ -24,7 +24,7 @@ pub(super) struct Naive<'a> {
 }
 
 /// A pod as the filters want it.
-fn guest(key: &PodKey, pod: &Pod) -> PodInfo {
+fn guest(key: &ObjectKey, pod: &Pod) -> PodInfo {
     PodInfo {
         key: key.clone(),
         uid: pod.uid.clone(),
@@ -36,8 +36,8 @@ fn guest(key: &PodKey, pod: &Pod) -> PodInfo {
 
 /// Where the report and the plan say that pods go. Pods that kube-scheduler has nominated a node for are
 /// taken for standing there.
-pub(super) fn said(lab: &Lab, decision: &Decision) -> Vec<(PodKey, Arc<str>)> {
-    let mut said: Vec<(PodKey, Arc<str>)> = Vec::new();
+pub(super) fn said(lab: &Lab, decision: &Decision) -> Vec<(ObjectKey, Arc<str>)> {
+    let mut said: Vec<(ObjectKey, Arc<str>)> = Vec::new();
     for (key, verdict) in &decision.report.pods {
         let (PodVerdict::FitsNode { node: name, .. }
         | PodVerdict::FitsMachine { machine: name }
@@ -52,7 +52,7 @@ pub(super) fn said(lab: &Lab, decision: &Decision) -> Vec<(PodKey, Arc<str>)> {
     }
     for action in &decision.plan {
         if let model::action::Reason::PendingPods { pods } = &action.reason {
-            let displaced = |key: &&PodKey| lab.snapshot.cluster.pods[*key].node.is_some();
+            let displaced = |key: &&ObjectKey| lab.snapshot.cluster.pods[*key].node.is_some();
             let pods = pods.iter().filter(displaced);
             said.extend(pods.map(|key| (key.clone(), action.target.machine.clone())));
         }
@@ -73,7 +73,7 @@ pub(super) fn said(lab: &Lab, decision: &Decision) -> Vec<(PodKey, Arc<str>)> {
 
 /// Whether a pod takes room somewhere without the report saying where: it stands on a node that is
 /// leaving, or kube-scheduler has not tried it yet.
-pub(super) fn silent(lab: &Lab, key: &PodKey, decision: &Decision) -> bool {
+pub(super) fn silent(lab: &Lab, key: &ObjectKey, decision: &Decision) -> bool {
     let pod = &lab.snapshot.cluster.pods[key];
     if let Some(node) = &pod.node {
         return spots::leaving(lab, node);
@@ -106,18 +106,18 @@ impl<'a> Naive<'a> {
         naive
     }
 
-    fn pod(&self, key: &PodKey) -> PodInfo {
+    fn pod(&self, key: &ObjectKey) -> PodInfo {
         guest(key, &self.lab.snapshot.cluster.pods[key])
     }
 
     /// The claims of a pod get the volumes that are there for them.
-    fn book(&mut self, key: &PodKey, at: usize) {
+    fn book(&mut self, key: &ObjectKey, at: usize) {
         let found = self.world.found(&self.pod(key), &self.world.nodes[at]);
         self.world.gone.extend(found.into_iter().flatten());
     }
 
     /// A machine could be made for a pod: every filter lets it onto an empty one of some choice.
-    pub(super) fn some_offer(&self, key: &PodKey) -> Option<String> {
+    pub(super) fn some_offer(&self, key: &ObjectKey) -> Option<String> {
         spots::offers(self.lab).into_iter().find_map(|spot| {
             let mut other = self.clone();
             let name = spot.name.clone();
@@ -128,14 +128,14 @@ impl<'a> Naive<'a> {
     }
 
     /// Why a pod may not come to a spot now, by the first filter that says so.
-    pub(super) fn fits(&self, key: &PodKey, at: usize) -> Result<(), String> {
+    pub(super) fn fits(&self, key: &ObjectKey, at: usize) -> Result<(), String> {
         let verdict = self.world.ask(&self.pod(key)).fits(at);
         verdict.map_err(|no| format!("{}: {}", no.said.join(", "), no.about))
     }
 
     /// The world in which a pod fits on a spot because expendable pods are preempted for it, if there is one:
     /// as few as kube-scheduler would, the lowest priorities first.
-    pub(super) fn preempting(&self, key: &PodKey, at: usize) -> Option<Naive<'a>> {
+    pub(super) fn preempting(&self, key: &ObjectKey, at: usize) -> Option<Naive<'a>> {
         let pod = &self.lab.snapshot.cluster.pods[key];
         let cutoff = self.lab.policy.scale_up.expendable_priority;
         if pod.shape.never_preempts || pod.shape.priority < cutoff {
@@ -176,7 +176,7 @@ impl<'a> Naive<'a> {
     }
 
     /// Lays a pod down.
-    pub(super) fn lay(&mut self, key: &PodKey, at: usize) {
+    pub(super) fn lay(&mut self, key: &ObjectKey, at: usize) {
         self.book(key, at);
         let pod = self.pod(key);
         let spot = &mut self.world.nodes[at];
@@ -193,8 +193,11 @@ impl<'a> Naive<'a> {
     }
 
     /// Lays down all of these: those first that fit on nodes there are. Says which never fits, and why.
-    pub(super) fn lay_all(&mut self, said: &[(PodKey, Arc<str>)]) -> Result<(), (PodKey, String)> {
-        let mut waiting: Vec<(&PodKey, usize)> = Vec::new();
+    pub(super) fn lay_all(
+        &mut self,
+        said: &[(ObjectKey, Arc<str>)],
+    ) -> Result<(), (ObjectKey, String)> {
+        let mut waiting: Vec<(&ObjectKey, usize)> = Vec::new();
         for (key, name) in said {
             match self.find(name) {
                 Some(at) => waiting.push((key, at)),
@@ -223,10 +226,10 @@ impl<'a> Naive<'a> {
     /// Those of `first` may preempt before the others are laid down, who may be in their way after that.
     fn lay_in_turn<'k>(
         &mut self,
-        said: &[(&'k PodKey, usize)],
-        first: &BTreeSet<PodKey>,
-    ) -> Result<(), (&'k PodKey, String)> {
-        let mut waiting: Vec<(&PodKey, usize)> = said.to_vec();
+        said: &[(&'k ObjectKey, usize)],
+        first: &BTreeSet<ObjectKey>,
+    ) -> Result<(), (&'k ObjectKey, String)> {
+        let mut waiting: Vec<(&ObjectKey, usize)> = said.to_vec();
         waiting.sort_by_key(|(_, at)| self.world.nodes[*at].site);
         waiting.retain(|(key, at)| {
             let early = first.contains(*key) && self.fits(key, *at).is_err();

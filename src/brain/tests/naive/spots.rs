@@ -7,7 +7,7 @@ use super::guest;
 use crate::tests::lab::Lab;
 use filters::{NodeInfo, PodInfo, Site, attached, bears, chosen};
 use model::action::Kind;
-use model::cluster::{Node, PodKey, ReadyStatus};
+use model::cluster::{Node, ObjectKey, ReadyStatus};
 use model::decision::Decision;
 use model::policy::{LEAVING_TAINT, STARTUP_TAINT};
 use model::region::{Busy, Machine, Step};
@@ -220,7 +220,7 @@ pub(in crate::tests) fn template(
         let runs = bears(&set.shape, &spot.taints) && chosen(&set.shape, &spot);
         if runs {
             spot.pods.push(PodInfo {
-                key: PodKey::new(key.namespace.clone(), format!("{}-{name}", key.name)),
+                key: ObjectKey::new(key.namespace.clone(), format!("{}-{name}", key.name)),
                 uid: Arc::default(),
                 shape: set.shape.clone(),
                 deleting: false,

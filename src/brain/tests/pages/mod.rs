@@ -23,7 +23,7 @@ use crate::simulation::world::NodeOrigin;
 use crate::simulation::{capacity, demand, offer, pack, places};
 use example::{Example, clock, grouped, price, time_of_day};
 use model::action::{Action, Kind, Reason};
-use model::cluster::{Phase, Pod, PodKey};
+use model::cluster::{ObjectKey, Phase, Pod};
 use model::decision::Decision;
 use model::memory::{Backoff, Provisioning};
 use model::policy::LEAVING_TAINT;
@@ -257,7 +257,7 @@ fn constraints(page: &mut Example) -> Lab {
     lab = stock::volume(lab, "here", gib * GI, Some((stock::HOSTNAME, "n1")));
     for (pod, milli) in [("a", milli_a), ("b", milli_b), ("c", milli_c)] {
         lab = stock::waits(lab, pod, milli, claim * GI);
-        let pod = &lab.snapshot.cluster.pods[&PodKey::new("default", pod)];
+        let pod = &lab.snapshot.cluster.pods[&ObjectKey::new("default", pod)];
         assert_eq!(pod.shape.requests.memory, mib_each * MI);
     }
     lab
@@ -278,9 +278,9 @@ fn the_example_of_constraints() {
     let lab = constraints(&mut page);
     let turn = begin(&lab);
     let free_volumes = &*turn.view.claims.free_volumes;
-    let pod = |name: &str| &lab.snapshot.cluster.pods[&PodKey::new("default", name)];
+    let pod = |name: &str| &lab.snapshot.cluster.pods[&ObjectKey::new("default", name)];
     let [a, b, c] = ["a", "b", "c"].map(|name| {
-        let need = turn.view.need(&PodKey::new("default", name), pod(name));
+        let need = turn.view.need(&ObjectKey::new("default", name), pod(name));
         need.expect("it has a claim")
     });
     let (n1, n2) = (node_of(&lab, "n1"), node_of(&lab, "n2"));
@@ -300,8 +300,8 @@ fn the_example_of_constraints() {
         taints: &[],
         unschedulable: false,
     };
-    assert!(fit::misfit(&pod("a").shape, here).is_none());
-    assert!(volumes::misfit(&a, "n1", n1.labels, false).is_none());
+    assert!(fit::filter_failure(&pod("a").shape, here).is_none());
+    assert!(volumes::filter_failure(&a, "n1", n1.labels, false).is_none());
     let mut free = lab.snapshot.cluster.nodes["n1"].allocatable.clone();
     let room = fit::room(&pod("a").shape, &free, &[]);
     page.says(&format!(
@@ -344,9 +344,11 @@ fn the_example_of_constraints() {
     // Pod `c`.
     for (free, node) in [(&free, n1), (&there, n2)] {
         assert!(fit::room(&pod("c").shape, free, &[]) > 0);
-        assert!(assumed.misfit(free_volumes, &c, node).is_some());
+        assert!(assumed.filter_failure(free_volumes, &c, node).is_some());
     }
-    let why = assumed.misfit(free_volumes, &c, n1).expect("it has none");
+    let why = assumed
+        .filter_failure(free_volumes, &c, n1)
+        .expect("it has none");
     page.says(&why.to_string());
     page.end();
 }
@@ -522,7 +524,7 @@ fn the_example_of_scale_up() {
     let pods = lab.policy.pools["p"].max_pods;
     page.says(&format!("no DaemonSet, {pods} pods a node."));
     let asked = |pod: &str| {
-        let key = PodKey::new("default", pod);
+        let key = ObjectKey::new("default", pod);
         lab.snapshot.cluster.pods[&key].shape.requests.clone()
     };
     let (db, web) = (asked("db-0"), asked("web-0"));
@@ -659,7 +661,7 @@ fn row(action: &Action) -> String {
             list.join(", ")
         }
     };
-    let name = |key: &PodKey| format!("{}/{}", key.namespace, key.name);
+    let name = |key: &ObjectKey| format!("{}/{}", key.namespace, key.name);
     let pods = action.precondition.pods.iter().map(name).collect();
     let landing = action.precondition.landing.iter();
     let landing = landing.map(|(key, node)| format!("{} → {node}", name(key)));
@@ -684,7 +686,7 @@ fn the_example_of_scale_down() {
     });
     let share = |used: i128, of: i128| percent(i64::try_from(used * 1000 / of).expect("small"));
     let nodes = &lab.snapshot.cluster.nodes;
-    let web = &lab.snapshot.cluster.pods[&PodKey::new("default", "web")]
+    let web = &lab.snapshot.cluster.pods[&ObjectKey::new("default", "web")]
         .shape
         .requests;
     page.says(&format!(
@@ -757,7 +759,7 @@ fn the_example_of_check() {
         minutes(settings.unneeded_time)
     ));
     let pods = &later.snapshot.cluster.pods;
-    let [web, db] = ["web", "db"].map(|name| &pods[&PodKey::new("default", name)]);
+    let [web, db] = ["web", "db"].map(|name| &pods[&ObjectKey::new("default", name)]);
     let all = later.snapshot.cluster.nodes["n2"].allocatable.cpu_milli;
     let milli_of = |pod: &Pod| pod.shape.requests.cpu_milli;
     page.says(&format!(

@@ -109,25 +109,25 @@ fn try_all(packing: &Packing, pays: &[u64], item: usize, room: (usize, usize)) -
 #[test]
 fn the_best_load_is_the_best_of_all_loads() {
     use super::packing::{Bin, Item};
-    use crate::tests::sizing::Dice;
+    use crate::tests::sizing::SeededRng;
     for seed in 0..200 {
-        let mut dice = Dice::new(seed);
+        let mut rng = SeededRng::new(seed);
         let bins: Vec<Bin> = (0..3)
             .map(|_| Bin {
-                cpu: 4 + dice.below(8),
-                memory: 4 + dice.below(8),
+                cpu: 4 + rng.below(8),
+                memory: 4 + rng.below(8),
                 price: 1,
             })
             .collect();
         let items: Vec<Item> = (0..5)
             .map(|_| Item {
-                cpu: 1 + dice.below(5),
-                memory: 1 + dice.below(5),
-                count: 1 + u32::try_from(dice.below(5)).expect("few"),
-                apart: dice.below(4) == 0,
+                cpu: 1 + rng.below(5),
+                memory: 1 + rng.below(5),
+                count: 1 + u32::try_from(rng.below(5)).expect("few"),
+                apart: rng.below(4) == 0,
             })
             .collect();
-        let pays: Vec<u64> = (0..5).map(|_| dice.below(9) as u64).collect();
+        let pays: Vec<u64> = (0..5).map(|_| rng.below(9) as u64).collect();
         let packing = Packing { bins, items };
         for (paid, filling) in best_fillings(&packing, &pays) {
             let bin = packing.bins[filling.bin];

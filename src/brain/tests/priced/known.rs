@@ -9,7 +9,7 @@ use super::exhaust::{Found, find_below};
 use super::knapsack::best_fillings;
 use super::packing::{Filling, PARTS, Packing};
 use super::relaxed::{Relaxed, UNIT, relax, solved};
-use crate::tests::sizing::Dice;
+use crate::tests::sizing::SeededRng;
 
 /// How much is searched.
 #[derive(Clone, Copy, Debug)]
@@ -138,7 +138,7 @@ impl Hunt<'_> {
 
     /// A few machines of the plan at a time are laid out anew: for less, or else in another way for the same.
     fn change(&self, mut plan: Vec<Filling>, tries: u32) -> Vec<Filling> {
-        let mut dice = Dice::new(0);
+        let mut rng = SeededRng::new(0);
         for _ in 0..tries {
             if self.is_good(&plan) {
                 break;
@@ -149,7 +149,7 @@ impl Hunt<'_> {
             }
             let (mut below, mut machines) = (0, 0);
             while !kept.is_empty() {
-                let at = dice.below(kept.len());
+                let at = rng.below(kept.len());
                 let more: u32 = kept[at].pods.iter().sum();
                 if machines >= 2 && part.pods() + more > TOGETHER {
                     break;
@@ -165,7 +165,7 @@ impl Hunt<'_> {
             let mut found = find_below(&part, pays, below, TOGETHER_STEPS);
             if !matches!(found, Found::Plan(_)) {
                 // Pays that are lower by a little say the same, and let loads be tried in another order.
-                let lower = |pay: &u64| pay * (900 + dice.below(100) as u64) / 1000;
+                let lower = |pay: &u64| pay * (900 + rng.below(100) as u64) / 1000;
                 let pays: Vec<u64> = pays.iter().map(lower).collect();
                 let same = below + part.step();
                 found = find_below(&part, &pays, same, TOGETHER_STEPS / 4);

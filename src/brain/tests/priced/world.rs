@@ -2,7 +2,7 @@
 
 use super::packing::{Bin, Item, Packing};
 use crate::tests::lab::{Lab, lab};
-use crate::tests::sizing::Dice;
+use crate::tests::sizing::SeededRng;
 use model::scheduling::{LabelSelector, Labels, PodTerm};
 
 /// Cores and GiB.
@@ -56,31 +56,31 @@ impl World {
     /// The world of this number. Types have default prices or their own by turns; every third world has a size of its own
     /// for each pod, every third a DaemonSet, and in every other some alike pods keep apart.
     pub(super) fn throw(pods: u32, number: u64) -> World {
-        let mut dice = Dice::new(number);
+        let mut rng = SeededRng::new(number);
         let mut sizes = TYPES.to_vec();
-        for _ in 0..dice.below(4) {
-            sizes.remove(dice.below(sizes.len()));
+        for _ in 0..rng.below(4) {
+            sizes.remove(rng.below(sizes.len()));
         }
-        World::of(sizes, pods, (number, dice))
+        World::of(sizes, pods, (number, rng))
     }
 
     /// As [`World::throw`], with so many types.
     pub(super) fn throw_with(types: usize, pods: u32, number: u64) -> World {
-        let mut dice = Dice::new(number);
+        let mut rng = SeededRng::new(number);
         let mut sizes = MORE_TYPES.to_vec();
         while sizes.len() > types {
-            sizes.remove(dice.below(sizes.len()));
+            sizes.remove(rng.below(sizes.len()));
         }
-        World::of(sizes, pods, (number, dice))
+        World::of(sizes, pods, (number, rng))
     }
 
-    fn of(sizes: Vec<(u32, u32)>, pods: u32, (number, mut dice): (u64, Dice)) -> World {
-        let own_prices = dice.below(2) == 0;
+    fn of(sizes: Vec<(u32, u32)>, pods: u32, (number, mut rng): (u64, SeededRng)) -> World {
+        let own_prices = rng.below(2) == 0;
         let size = |(cores, gib): (u32, u32)| Size {
             cores,
             gib,
             price: own_prices.then(|| {
-                let percent = 80 + 5 * u32::try_from(dice.below(9)).expect("few");
+                let percent = 80 + 5 * u32::try_from(rng.below(9)).expect("few");
                 (cores * 20_000 + gib * 10_000) * percent / 100
             }),
         };
@@ -90,18 +90,18 @@ impl World {
             daemon: number % 3 == 1,
         };
         let all_differ = number % 3 == 2;
-        let some_apart = dice.below(2) == 0;
+        let some_apart = rng.below(2) == 0;
         let mut left = pods;
         while left > 0 {
             let most = if all_differ { 1 } else { 2 + pods / 20 };
-            let count = 1 + dice.below(usize::try_from(left.min(most)).expect("few"));
+            let count = 1 + rng.below(usize::try_from(left.min(most)).expect("few"));
             let count = u32::try_from(count).expect("few");
-            let (cpu, memory) = world.size_of_pods(all_differ, &mut dice);
+            let (cpu, memory) = world.size_of_pods(all_differ, &mut rng);
             world.lots.push(Lot {
                 count,
                 cpu,
                 memory,
-                apart: some_apart && count > 1 && dice.below(4) == 0,
+                apart: some_apart && count > 1 && rng.below(4) == 0,
             });
             left -= count;
         }
@@ -109,15 +109,15 @@ impl World {
     }
 
     /// A size that some machine has room for: one that people ask for, or any.
-    fn size_of_pods(&self, any: bool, dice: &mut Dice) -> (usize, usize) {
+    fn size_of_pods(&self, any: bool, rng: &mut SeededRng) -> (usize, usize) {
         let bins = self.bins();
         loop {
             let (cpu, memory) = if any {
-                (1 + dice.below(30), 1 + dice.below(24))
+                (1 + rng.below(30), 1 + rng.below(24))
             } else {
                 (
-                    dice.one(&[1, 2, 3, 5, 5, 10, 10, 15, 20, 25, 30, 40]),
-                    dice.one(&[1, 1, 2, 3, 4, 4, 6, 8, 10, 16, 24]),
+                    rng.one(&[1, 2, 3, 5, 5, 10, 10, 15, 20, 25, 30, 40]),
+                    rng.one(&[1, 1, 2, 3, 4, 4, 6, 8, 10, 16, 24]),
                 )
             };
             let fits = |bin: &Bin| cpu <= bin.cpu && memory <= bin.memory;

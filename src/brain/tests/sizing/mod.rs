@@ -18,15 +18,15 @@ use plant::World;
 
 /// Numbers that look thrown, the same in every run.
 #[derive(Debug)]
-pub(super) struct Dice(u64);
+pub(super) struct SeededRng(u64);
 
-impl Dice {
-    pub(super) fn new(seed: u64) -> Dice {
-        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d);
+impl SeededRng {
+    pub(super) fn new(seed: u64) -> SeededRng {
+        let mut rng = SeededRng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d);
         for _ in 0..4 {
-            dice.below(2);
+            rng.below(2);
         }
-        dice
+        rng
     }
 
     /// A number below `bound`.
@@ -80,7 +80,7 @@ fn nth(kind: Kind, types: usize, pods: usize, case: u64) -> World {
         Style::Wild
     };
     let limit = Limit::ALL[at / 2 % Limit::ALL.len()];
-    World::plant(kind, types, pods, (limit, style), &mut Dice::new(case))
+    World::plant(kind, types, pods, (limit, style), &mut SeededRng::new(case))
 }
 
 /// The number of the first world: 0, unless the environment says another.
@@ -274,7 +274,7 @@ fn plans_cost_little(pods: usize, cases: u64) {
     let (mut sum, mut worst, mut best) = (0, 0, 0);
     for case in 0..cases {
         let types = 3 + usize::try_from(case % 4).expect("few");
-        let world = World::full(types, pods, &mut Dice::new(case));
+        let world = World::full(types, pods, &mut SeededRng::new(case));
         let (waits, price) = outcome(&world.build());
         assert!(waits.is_empty(), "{waits:?}");
         let over = (price - world.price()) * 10_000 / world.price();

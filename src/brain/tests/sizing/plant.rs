@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::lab::{GI, Lab, lab};
-use super::Dice;
+use super::SeededRng;
 use super::kinds::{Kind, Limit, Style};
-use model::cluster::{Claim, PersistentVolume, PodKey, StorageClass, ZoneLabel};
+use model::cluster::{Claim, ObjectKey, PersistentVolume, StorageClass, ZoneLabel};
 use model::region::Host;
 use model::scheduling::{LabelSelector, Labels, PodShape, PodTerm, SpreadConstraint, Volume};
 
@@ -91,11 +91,11 @@ impl World {
         types: usize,
         pods: usize,
         (limit, style): (Limit, Style),
-        dice: &mut Dice,
+        rng: &mut SeededRng,
     ) -> World {
         let sizes = match (style, types) {
-            (Style::Wild, types) => any_sizes(types, dice),
-            (Style::Usual, 1) => vec![SIZES[1 + dice.below(2)]],
+            (Style::Wild, types) => any_sizes(types, rng),
+            (Style::Usual, 1) => vec![SIZES[1 + rng.below(2)]],
             (Style::Usual, types) => SIZES[..types].to_vec(),
         };
         let mut world = World {
@@ -104,23 +104,23 @@ impl World {
             groups: Vec::new(),
             limit,
             style,
-            density: dice.one(&[3, 6, 12]),
+            density: rng.one(&[3, 6, 12]),
             spare: 0,
         };
-        let tight = dice.below(3);
+        let tight = rng.below(3);
         let count = match tight {
-            0 => (pods / 4).max(2) + dice.below(pods / 6 + 1),
-            _ => 1 + pods / 8 + dice.below(pods / 8 + 1),
+            0 => (pods / 4).max(2) + rng.below(pods / 6 + 1),
+            _ => 1 + pods / 8 + rng.below(pods / 8 + 1),
         };
         for at in 0..count {
-            let size = dice.below(world.sizes.len());
+            let size = rng.below(world.sizes.len());
             let (cores, gib) = world.sizes[size];
             world.machines.push(Machine {
                 size,
                 host: if at < HOSTS.len() {
                     at
                 } else {
-                    dice.below(HOSTS.len())
+                    rng.below(HOSTS.len())
                 },
                 milli: i64::from(cores) * 1000,
                 mib: gib << 10,
@@ -129,17 +129,17 @@ impl World {
         let mut tries = 0;
         while world.pods() < pods && tries < pods * 4 {
             tries += 1;
-            world.group(kind, pods - world.pods(), dice);
+            world.group(kind, pods - world.pods(), rng);
         }
         if tight == 2 {
-            world.fill_up(dice);
+            world.fill_up(rng);
         }
         world.drop_unused();
         world
     }
 
     /// A world of plain pods whose machines are full.
-    pub(in crate::tests) fn full(types: usize, pods: usize, dice: &mut Dice) -> World {
+    pub(in crate::tests) fn full(types: usize, pods: usize, rng: &mut SeededRng) -> World {
         let mut world = World {
             sizes: SIZES[..types].to_vec(),
             machines: Vec::new(),
@@ -151,7 +151,7 @@ impl World {
         };
         let count = 1 + pods / 6;
         for at in 0..count {
-            let size = dice.below(world.sizes.len());
+            let size = rng.below(world.sizes.len());
             let (cores, gib) = world.sizes[size];
             world.machines.push(Machine {
                 size,
@@ -164,70 +164,70 @@ impl World {
         while world.pods() + count < pods && tries < pods * 4 {
             tries += 1;
             let left = pods - count - world.pods();
-            let (milli, mib) = size_of_pods(dice);
-            let count = 1 + dice.below(left.min(2 + pods / 20));
-            world.add((milli, mib), Rule::Plain, count, dice);
+            let (milli, mib) = size_of_pods(rng);
+            let count = 1 + rng.below(left.min(2 + pods / 20));
+            world.add((milli, mib), Rule::Plain, count, rng);
         }
-        world.fill_up(dice);
+        world.fill_up(rng);
         world
     }
 
-    fn group(&mut self, kind: Kind, most: usize, dice: &mut Dice) {
+    fn group(&mut self, kind: Kind, most: usize, rng: &mut SeededRng) {
         let (milli, mib) = match self.style {
-            Style::Usual => size_of_pods(dice),
-            Style::Wild => self.any_size_of_pods(dice),
+            Style::Usual => size_of_pods(rng),
+            Style::Wild => self.any_size_of_pods(rng),
         };
         let kind = match kind {
-            Kind::Mixed => dice.one(&Kind::ALL[..5]),
+            Kind::Mixed => rng.one(&Kind::ALL[..5]),
             kind => kind,
         };
         // Half of the pods of any kind insist on nothing.
-        let plain = dice.below(2) == 0;
+        let plain = rng.below(2) == 0;
         let rule = match kind {
             _ if plain && kind != Kind::Plain => Rule::Plain,
             Kind::Plain | Kind::Mixed => Rule::Plain,
-            Kind::Spread => Rule::Spread(1 + i32::from(dice.below(3) == 0)),
-            Kind::Affinity => return self.followers((milli, mib), most, dice),
+            Kind::Spread => Rule::Spread(1 + i32::from(rng.below(3) == 0)),
+            Kind::Affinity => return self.followers((milli, mib), most, rng),
             Kind::Apart => Rule::Apart,
-            Kind::Claims => Rule::Claim((dice.below(2) == 0).then(|| dice.below(HOSTS.len()))),
+            Kind::Claims => Rule::Claim((rng.below(2) == 0).then(|| rng.below(HOSTS.len()))),
         };
         let rule = match self.style {
             Style::Usual => rule,
-            Style::Wild => self.another(rule, dice),
+            Style::Wild => self.another(rule, rng),
         };
-        let count = 1 + dice.below(most.min(6));
-        self.add((milli, mib), rule, count, dice);
+        let count = 1 + rng.below(most.min(6));
+        self.add((milli, mib), rule, count, rng);
     }
 
     /// A rule, or one like it.
-    fn another(&self, rule: Rule, dice: &mut Dice) -> Rule {
+    fn another(&self, rule: Rule, rng: &mut SeededRng) -> Rule {
         let groups = self.groups.len();
-        match (rule, dice.below(3)) {
+        match (rule, rng.below(3)) {
             (Rule::Spread(_), 0) => Rule::Even,
             (Rule::Apart, 0) => Rule::ZoneEach,
-            (Rule::Apart, 1) if groups > 0 => Rule::Without(dice.below(groups)),
+            (Rule::Apart, 1) if groups > 0 => Rule::Without(rng.below(groups)),
             _ => rule,
         }
     }
 
     /// Of any size up to that of the largest type.
-    fn any_size_of_pods(&self, dice: &mut Dice) -> (i64, i64) {
-        let (cores, gib) = *dice.one(&self.sizes.iter().collect::<Vec<_>>());
-        let part = |whole: i64, dice: &mut Dice| {
+    fn any_size_of_pods(&self, rng: &mut SeededRng) -> (i64, i64) {
+        let (cores, gib) = *rng.one(&self.sizes.iter().collect::<Vec<_>>());
+        let part = |whole: i64, rng: &mut SeededRng| {
             let most = usize::try_from(whole * 2 / self.density).expect("a size");
-            1 + i64::try_from(dice.below(most)).expect("a size")
+            1 + i64::try_from(rng.below(most)).expect("a size")
         };
-        let milli = part(i64::from(cores) * 100, dice) * 10;
-        (milli, part(gib * 64, dice) * 16)
+        let milli = part(i64::from(cores) * 100, rng) * 10;
+        (milli, part(gib * 64, rng) * 16)
     }
 
     /// One pod more on each machine that takes all that is left there, or hardly less.
-    fn fill_up(&mut self, dice: &mut Dice) {
+    fn fill_up(&mut self, rng: &mut SeededRng) {
         for at in 0..self.machines.len() {
             let Machine { milli, mib, .. } = self.machines[at];
             let percent = match self.style {
                 Style::Usual => 100,
-                Style::Wild => dice.one(&[90, 95, 98]),
+                Style::Wild => rng.one(&[90, 95, 98]),
             };
             let (milli, mib) = (milli * percent / 100, mib * percent / 100);
             if milli > 0 && mib > 0 {
@@ -244,43 +244,38 @@ impl World {
     }
 
     /// A target, and followers that insist on its machine or its zone.
-    fn followers(&mut self, (milli, mib): (i64, i64), most: usize, dice: &mut Dice) {
-        if dice.below(4) == 0 {
-            let count = 1 + dice.below(most.min(5));
-            return self.add(
-                (milli.min(1000), mib.min(1024)),
-                Rule::Together,
-                count,
-                dice,
-            );
+    fn followers(&mut self, (milli, mib): (i64, i64), most: usize, rng: &mut SeededRng) {
+        if rng.below(4) == 0 {
+            let count = 1 + rng.below(most.min(5));
+            return self.add((milli.min(1000), mib.min(1024)), Rule::Together, count, rng);
         }
         let target = self.groups.len();
-        let targets = if dice.below(3) == 0 { 2 } else { 1 };
-        self.add((milli, mib), Rule::Plain, targets.min(most), dice);
+        let targets = if rng.below(3) == 0 { 2 } else { 1 };
+        self.add((milli, mib), Rule::Plain, targets.min(most), rng);
         let left = most.saturating_sub(targets);
         if self.groups.len() == target || left == 0 {
             return;
         }
-        let milli = dice.one(&[100, 250, 500, 1000, 2000]);
-        let mib = dice.one(&[128, 256, 512, 1024]);
-        let rule = if dice.below(3) == 0 {
+        let milli = rng.one(&[100, 250, 500, 1000, 2000]);
+        let mib = rng.one(&[128, 256, 512, 1024]);
+        let rule = if rng.below(3) == 0 {
             Rule::Near(target)
         } else {
             Rule::With(target)
         };
-        let count = 1 + dice.below(left.min(6));
-        self.add((milli, mib), rule, count, dice);
+        let count = 1 + rng.below(left.min(6));
+        self.add((milli, mib), rule, count, rng);
     }
 
     /// Adds as many of `count` pods as the machines hold.
-    fn add(&mut self, (milli, mib): (i64, i64), rule: Rule, count: usize, dice: &mut Dice) {
+    fn add(&mut self, (milli, mib): (i64, i64), rule: Rule, count: usize, rng: &mut SeededRng) {
         let mut group = Group {
             milli,
             mib,
             rule,
             priority: match self.style {
                 Style::Usual => 0,
-                Style::Wild => dice.one(&[0, 0, 0, 100]),
+                Style::Wild => rng.one(&[0, 0, 0, 100]),
             },
             on: Vec::new(),
         };
@@ -295,7 +290,7 @@ impl World {
             if fits.is_empty() {
                 break;
             }
-            let at = dice.one(&fits);
+            let at = rng.one(&fits);
             self.machines[at].milli -= milli;
             self.machines[at].mib -= mib;
             group.on.push(at);
@@ -456,11 +451,11 @@ fn on_hosts(lab: Lab, change: impl Fn(usize, &mut Host)) -> Lab {
 }
 
 /// Types of any sizes: cores and GiB.
-fn any_sizes(types: usize, dice: &mut Dice) -> Vec<(u32, i64)> {
+fn any_sizes(types: usize, rng: &mut SeededRng) -> Vec<(u32, i64)> {
     let mut sizes: Vec<(u32, i64)> = Vec::new();
     while sizes.len() < types {
-        let cores = dice.one(&[1, 2, 3, 4, 6, 8, 12, 16, 24]);
-        let size = (cores, i64::from(cores) * dice.one(&[1, 2, 3, 4, 8]));
+        let cores = rng.one(&[1, 2, 3, 4, 6, 8, 12, 16, 24]);
+        let size = (cores, i64::from(cores) * rng.one(&[1, 2, 3, 4, 8]));
         if !sizes.contains(&size) {
             sizes.push(size);
         }
@@ -468,9 +463,9 @@ fn any_sizes(types: usize, dice: &mut Dice) -> Vec<(u32, i64)> {
     sizes
 }
 
-fn size_of_pods(dice: &mut Dice) -> (i64, i64) {
-    let milli = dice.one(&[100, 250, 500, 500, 1000, 1000, 1500, 2000, 3000]);
-    let mib = dice.one(&[128, 256, 512, 1024, 1024, 2048, 3072, 4096]);
+fn size_of_pods(rng: &mut SeededRng) -> (i64, i64) {
+    let milli = rng.one(&[100, 250, 500, 500, 1000, 1000, 1500, 2000, 3000]);
+    let mib = rng.one(&[128, 256, 512, 1024, 1024, 2048, 3072, 4096]);
     (milli, mib)
 }
 
@@ -535,7 +530,7 @@ fn claim(lab: Lab, pod: &str, zone: Option<usize>) -> Lab {
             bound: volume.is_some(),
             ..Claim::default()
         };
-        cluster.claims.insert(PodKey::new("default", pod), claim);
+        cluster.claims.insert(ObjectKey::new("default", pod), claim);
         if let (Some(zone), Some(name)) = (zone, volume) {
             let volume = PersistentVolume {
                 driver: Some(DRIVER.into()),

@@ -9,7 +9,7 @@ use super::{
     ZONE,
 };
 use crate::tests::lab::{GI, Lab, MI, lab, owner, shape};
-use model::cluster::{DaemonSet, DisruptionBudget, Phase, Pod, PodKey, ReadyStatus};
+use model::cluster::{DaemonSet, DisruptionBudget, ObjectKey, Phase, Pod, ReadyStatus};
 use model::disruption::{Consolidation, ConsolidationPolicy, NodeBudget, Saving, Share};
 use model::policy::LEAVING_TAINT;
 use model::region::{Busy, Failure, Step};
@@ -133,7 +133,7 @@ fn daemon(lab: Lab, name: &str, milli: i64, which: u8) -> Lab {
     lab.daemon(name, milli, milli).with(|lab| {
         let sets = &mut lab.snapshot.cluster.daemon_sets;
         let set: &mut DaemonSet = sets
-            .get_mut(&PodKey::new("kube-system", name))
+            .get_mut(&ObjectKey::new("kube-system", name))
             .expect("just made");
         let shape = Arc::make_mut(&mut set.shape);
         match which {
@@ -150,7 +150,7 @@ fn daemon(lab: Lab, name: &str, milli: i64, which: u8) -> Lab {
 fn budget(mut lab: Lab, app: usize, allowed: i32) -> Lab {
     for namespace in NAMESPACES {
         lab.snapshot.cluster.budgets.insert(
-            PodKey::new(namespace, format!("budget{app}")),
+            ObjectKey::new(namespace, format!("budget{app}")),
             DisruptionBudget {
                 selector: Some(selector(&format!("app{app}"))),
                 allowed,
@@ -314,7 +314,7 @@ fn pod(mut lab: Lab, number: usize, recipe: &PodRecipe) -> Lab {
     lab.snapshot
         .cluster
         .pods
-        .insert(PodKey::new(namespace, name), pod);
+        .insert(ObjectKey::new(namespace, name), pod);
     lab
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{DRIVER, NAMESPACES, ZONE};
 use crate::tests::lab::Lab;
 use model::cluster::{
-    Attachment, Claim, ClaimRequest, Free, PersistentVolume, PodKey, StorageCapacity, StorageClass,
-    ZoneLabel,
+    Attachment, Claim, ClaimRequest, Free, ObjectKey, PersistentVolume, StorageCapacity,
+    StorageClass, ZoneLabel,
 };
 use model::scheduling::{LabelSelector, NodeTerm, Operator, Requirement};
 
@@ -67,12 +67,12 @@ pub(super) fn add(mut lab: Lab) -> Lab {
             nodes,
             largest,
         };
-        let key = PodKey::new("csi", format!("free-{number}"));
+        let key = ObjectKey::new("csi", format!("free-{number}"));
         cluster.capacities.insert(key, capacity);
     }
     for namespace in NAMESPACES {
         for number in 0..COUNT {
-            let key = PodKey::new(namespace, format!("claim{number}"));
+            let key = ObjectKey::new(namespace, format!("claim{number}"));
             let (claim, volume) = kind(number);
             let mut claim = claim;
             if let Some(volume) = volume {
@@ -117,7 +117,7 @@ fn free() -> Vec<(Option<LabelSelector>, Option<i64>)> {
     ]
 }
 
-/// Volumes that are bound to no claim, few enough that pods quarrel over them.
+/// Volumes that are bound to no claim, few enough that pods compete for them.
 fn spare() -> Vec<(&'static str, PersistentVolume)> {
     let volume = |class: &str, size: i64, terms: Option<NodeTerm>, change: &dyn Fn(&mut Free)| {
         let mut free = Free {
@@ -144,11 +144,11 @@ fn spare() -> Vec<(&'static str, PersistentVolume)> {
         free.modes.push("ReadWriteOncePod".into());
     };
     let kept = |free: &mut Free| {
-        free.claim = Some(PodKey::new("default", "claim15"));
+        free.claim = Some(ObjectKey::new("default", "claim15"));
         free.available = false;
     };
     let other = |free: &mut Free| {
-        free.claim = Some(PodKey::new("default", "claim13"));
+        free.claim = Some(ObjectKey::new("default", "claim13"));
         free.claim_uid = "gone".into();
     };
     let zone = |name: &str| Some(within(ZONE, &[name]));

@@ -37,7 +37,7 @@ const LONG: Duration = Duration::from_mins(20);
 #[derive(Debug)]
 struct Damaging {
     way: RouterTransport,
-    dice: Mutex<(StdRng, Damager)>,
+    rng: Mutex<(StdRng, Damager)>,
     /// How many answers of a thousand.
     permille: u32,
     /// Of this call alone.
@@ -57,8 +57,8 @@ impl Transport for Damaging {
                 rows.retain(|row| row["vmid"] != hidden);
             }
             if self.only.is_none_or(|only| only == call) && !data.is_null() {
-                let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);
-                let (rng, damager) = &mut *dice;
+                let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
+                let (rng, damager) = &mut *rng;
                 if rng.random_range(0..1_000) < self.permille {
                     damager.damage(&mut data);
                 }
@@ -72,7 +72,7 @@ impl Transport for Damaging {
 fn damaging(lab: &Lab, seed: u64, permille: u32, only: Option<&'static str>) -> Damaging {
     Damaging {
         way: RouterTransport::new(lab.world.pve.router_as("root@pam")),
-        dice: Mutex::new((StdRng::seed_from_u64(seed), Damager::new(seed))),
+        rng: Mutex::new((StdRng::seed_from_u64(seed), Damager::new(seed))),
         permille,
         only,
         hidden: None,

@@ -9,7 +9,7 @@ use crate::kubernetes::intern::Interner;
 use crate::kubernetes::translate::{
     ObjectReader, claim, csi_driver, persistent_volume, storage_capacity,
 };
-use crate::model::cluster::{ClaimRequest, Free, PodKey};
+use crate::model::cluster::{ClaimRequest, Free, ObjectKey};
 
 fn offered(change: impl FnOnce(&mut Value)) -> (Option<Arc<Free>>, Vec<String>) {
     let mut object = json!({
@@ -72,7 +72,7 @@ fn a_volume_that_is_bound_or_was_offers_nothing_unless_a_person_keeps_it() {
             object["spec"]["claimRef"] = json!({ "namespace": "n", "name": "c" });
         });
         let free = free.expect("it is kept");
-        assert_eq!(free.claim, Some(PodKey::new("n", "c")));
+        assert_eq!(free.claim, Some(ObjectKey::new("n", "c")));
         assert!(!free.available && free.claim_uid.is_empty());
     }
     let (free, _) = offered(|object| object["status"] = json!({}));

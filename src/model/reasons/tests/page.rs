@@ -105,12 +105,12 @@ fn tables() -> String {
         "Why a pod is left alone",
         "`details` of a pod's verdict `ignored`.",
     );
-    table::<Misfit>(
+    table::<FilterFailure>(
         t,
         "Why a pod does not run on a node",
-        "`misfit` in other reasons, `misfit_details` and `further_misfits_details` of a node and an offer in `explain pod`.",
+        "`filter_failure` in other reasons, `filter_failure_details` and `further_filter_failures_details` of a node and an offer in `explain pod`.",
     );
-    table::<VolumeMisfit>(t, "What is wrong with a volume", "`volume` of `volume`.");
+    table::<VolumeFilterFailure>(t, "What is wrong with a volume", "`volume` of `volume`.");
     table::<Provision>(
         t,
         "Why no volume is provisioned",

@@ -2,9 +2,9 @@
 //! Events and log. Lower case, without a full stop; amounts as people write them ([`crate::words`]).
 
 pub(super) mod excess;
+mod filter_failure;
 mod held;
 mod leaving;
-mod misfit;
 mod pods;
 mod refused;
 mod removal;

@@ -17,7 +17,7 @@ impl Display for Refusals {
 impl Display for Refused {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Refused::Misfit { misfit } => misfit.fmt(f),
+            Refused::FilterFailure { filter_failure } => filter_failure.fmt(f),
             Refused::Held { hold } => hold.fmt(f),
             Refused::NoPool => write!(f, "no pool is configured"),
             Refused::NoInstanceType => write!(f, "it has no instance type"),
@@ -63,8 +63,11 @@ impl Display for Refused {
                 f,
                 "it has pod affinity to {pod}, which goes to {machine} in this plan, where it does not fit"
             ),
-            Refused::PlannedBeside { misfit, pod } => {
-                write!(f, "{misfit}; {pod} goes there in this plan")
+            Refused::PlannedBeside {
+                filter_failure,
+                pod,
+            } => {
+                write!(f, "{filter_failure}; {pod} goes there in this plan")
             }
             Refused::TooComplex { excess } => excess.fmt(f),
             Refused::Chained => write!(

@@ -128,7 +128,7 @@ fn of_places(kept: &Kept, f: &mut Formatter<'_>) -> fmt::Result {
             expected,
             others,
             nearest,
-            misfit,
+            filter_failure,
         } => {
             if *expected {
                 write!(f, "pending pods are expected here, and ")?;
@@ -137,8 +137,8 @@ fn of_places(kept: &Kept, f: &mut Formatter<'_>) -> fmt::Result {
                 return write!(f, "there is no other ready node that stays");
             }
             write!(f, "none of {others} other ready nodes holds it")?;
-            match (nearest, misfit) {
-                (Some(node), Some(misfit)) => write!(f, "; {node}: {misfit}"),
+            match (nearest, filter_failure) {
+                (Some(node), Some(filter_failure)) => write!(f, "; {node}: {filter_failure}"),
                 _ => Ok(()),
             }
         }

@@ -248,7 +248,7 @@ impl Scheduler {
             return Err(SchedulingFailure::of(message));
         }
         let info = self.info_of(pod);
-        let crowded = self.crowded(world, nominations, pod, &info);
+        let beside_nominated = self.beside_nominated(world, nominations, pod, &info);
         let question = world.ask(&info);
         if let Err(no) = question.fits_somewhere() {
             let all = world.nodes.len();
@@ -257,7 +257,7 @@ impl Scheduler {
                 no.said.join(", ")
             )));
         }
-        let takes = |at: usize| match crowded.get(&at) {
+        let takes = |at: usize| match beside_nominated.get(&at) {
             Some(no) => Err(no.clone()),
             None => question.fits(at),
         };
@@ -292,15 +292,15 @@ impl Scheduler {
     }
 
     /// Nodes that do not take a pod beside those whose room on them is kept. That it fits without them is asked as well:
-    /// they may never come, and others need their company.
-    fn crowded(
+    /// they may never come, and others may depend on them.
+    fn beside_nominated(
         &self,
         world: &mut NodeInfos<'_>,
         nominations: &Nominations,
         pod: &Value,
         info: &PodInfo,
     ) -> BTreeMap<usize, No> {
-        let mut crowded = BTreeMap::new();
+        let mut beside_nominated = BTreeMap::new();
         for (node, kept) in nominations.against(pod) {
             if kept.is_empty() {
                 continue;
@@ -312,11 +312,11 @@ impl Scheduler {
             let kept = kept.into_iter().map(|other| self.info_of(other));
             world.nodes[at].pods.extend(kept);
             if let Err(no) = world.ask(info).fits(at) {
-                crowded.insert(at, no);
+                beside_nominated.insert(at, no);
             }
             world.nodes[at].pods.truncate(there);
         }
-        crowded
+        beside_nominated
     }
 }
 

@@ -6,7 +6,7 @@ use filters::{NodeInfo, PodInfo};
 use serde_json::{Map, Value};
 
 use super::requests::{amounts, host_ports, pod_requests};
-use crate::model::cluster::PodKey;
+use crate::model::cluster::ObjectKey;
 use crate::model::scheduling::{
     Effect, HostPort, LabelSelector, Labels, NodeTerm, Operator, PodShape, PodTerm, PodTraits,
     Requirement, SpreadConstraint, Taint, Toleration, Volume,
@@ -42,7 +42,7 @@ pub(in crate::sim::kube) fn pod_info(pod: &Value) -> PodInfo {
         ..PodTraits::default()
     };
     PodInfo {
-        key: PodKey::new(namespace(pod), name(pod)),
+        key: ObjectKey::new(namespace(pod), name(pod)),
         uid: uid(pod).into(),
         shape: Arc::new(PodShape {
             labels: texts(map(pod, "/metadata/labels")).into(),

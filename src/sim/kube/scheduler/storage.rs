@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::read::{each, given, node_terms, selector, strings, texts};
 use super::requests::amount;
 use crate::model::cluster::{
-    Attachment, Claim, ClaimRequest, Cluster, Free, PersistentVolume, PodKey, StorageCapacity,
+    Attachment, Claim, ClaimRequest, Cluster, Free, ObjectKey, PersistentVolume, StorageCapacity,
     StorageClass, ZoneLabel,
 };
 use crate::model::scheduling::{NodeTerm, Operator, Requirement};
@@ -27,7 +27,7 @@ pub(super) fn cluster(state: &State) -> Cluster {
     fn all<K: Ord, V>(state: &State, res: Res, read: impl Fn(&Value) -> (K, V)) -> BTreeMap<K, V> {
         state.all(res).values().map(|object| read(object)).collect()
     }
-    let key = |object: &Value| PodKey::new(namespace(object), name(object));
+    let key = |object: &Value| ObjectKey::new(namespace(object), name(object));
     Cluster {
         namespaces: all(state, NAMESPACES, |one| {
             (name(one).into(), texts(map(one, "/metadata/labels")))
@@ -154,7 +154,7 @@ fn free(volume: &Value) -> Free {
         block: block(volume),
         labels: texts(map(volume, "/metadata/labels")),
         attributes: attributes(volume),
-        claim: named.map(|name| PodKey::new(text(volume, "/spec/claimRef/namespace"), name)),
+        claim: named.map(|name| ObjectKey::new(text(volume, "/spec/claimRef/namespace"), name)),
         claim_uid: text(volume, "/spec/claimRef/uid").into(),
         available: text(volume, "/status/phase") == "Available",
     }

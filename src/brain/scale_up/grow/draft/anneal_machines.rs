@@ -6,7 +6,7 @@
 use super::Problem;
 use super::amounts::ResourceAmounts;
 use super::bind::RemainingLimits;
-use super::cheapen::Dice;
+use super::cheapen::SeededRng;
 use super::state::Draft;
 use crate::index::{
     AmountIndex, DraftMachineIndex, IndexVec, LaunchOptionIndex, LotIndex, SiteIndex,
@@ -42,10 +42,10 @@ pub(super) enum Wanted {
 pub(super) fn enlarge(
     draft: &mut Draft<'_>,
     (wanted, unplaceable): (Wanted, &IndexVec<LotIndex, bool>),
-    dice: &mut Dice,
+    rng: &mut SeededRng,
 ) -> bool {
     let mut search = MachineAnnealing::of(draft, unplaceable);
-    let found = search.run(wanted, dice);
+    let found = search.run(wanted, rng);
     if let Some(found) = &found {
         draft.become_of(found);
     }
@@ -80,7 +80,7 @@ impl<'p> MachineAnnealing<'p> {
         }
     }
 
-    fn run(&mut self, wanted: Wanted, dice: &mut Dice) -> Option<BoundMachines> {
+    fn run(&mut self, wanted: Wanted, rng: &mut SeededRng) -> Option<BoundMachines> {
         let of_machine = RESOURCE_PARTS / (self.bound.len().max(1) as i128);
         let (each, steps) = match wanted {
             Wanted::Enough => (0, ENOUGH_STEPS),
@@ -106,15 +106,15 @@ impl<'p> MachineAnnealing<'p> {
             if self.bound.is_empty() || self.problem.options.is_empty() {
                 break;
             }
-            let at = DraftMachineIndex(dice.below(self.bound.len()));
+            let at = DraftMachineIndex(rng.below(self.bound.len()));
             let old = self.change(at, None);
-            let option = LaunchOptionIndex(dice.below(self.problem.options.len()));
-            if old.is_none() || dice.below(4) > 0 {
+            let option = LaunchOptionIndex(rng.below(self.problem.options.len()));
+            if old.is_none() || rng.below(4) > 0 {
                 let site = self.limits.site(self.problem, option);
                 self.change(at, site.map(|site| (option, site)));
             }
             let after = value(self);
-            let borne = dice.below(harm - harm * (step % CYCLE_STEPS) / CYCLE_STEPS);
+            let borne = rng.below(harm - harm * (step % CYCLE_STEPS) / CYCLE_STEPS);
             if after <= now + borne as i128 {
                 now = after;
             } else {

@@ -11,7 +11,7 @@ use crate::index::{
     SiteIndex, TierIndex,
 };
 use crate::scale_up::hosts::{HostCapacity, HostRank, MachineSize};
-use crate::scale_up::limits::Allowance;
+use crate::scale_up::limits::RemainingMachines;
 use crate::scale_up::numbers::NumberRooms;
 use crate::scale_up::stores::Stores;
 
@@ -27,14 +27,14 @@ type SizeOf = fn(&LaunchOption) -> (i64, i64);
 /// What limits leave.
 #[derive(Clone, Debug)]
 pub(super) struct RemainingLimits {
-    pools: IndexVec<PoolIndex, Allowance>,
-    total: Allowance,
+    pools: IndexVec<PoolIndex, RemainingMachines>,
+    total: RemainingMachines,
     hosts: IndexVec<HostIndex, HostCapacity>,
     stores: Stores,
     numbers: NumberRooms,
 }
 
-impl Allowance {
+impl RemainingMachines {
     pub(super) fn admits(&self, option: &LaunchOption) -> bool {
         self.machines > 0 && option.cpu_milli <= self.cpu_milli && option.memory <= self.memory
     }

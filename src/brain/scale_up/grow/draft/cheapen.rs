@@ -27,11 +27,11 @@ const PLANS_ANEW: usize = 60;
 const PLANS_WITHOUT_NOISE: usize = 8;
 
 /// A seeded pseudo-random generator: the same numbers in every run.
-pub(super) struct Dice(u64);
+pub(super) struct SeededRng(u64);
 
-impl Dice {
-    pub(super) fn new(seed: u64) -> Dice {
-        Dice(seed)
+impl SeededRng {
+    pub(super) fn new(seed: u64) -> SeededRng {
+        SeededRng(seed)
     }
 
     pub(super) fn below(&mut self, bound: usize) -> usize {
@@ -63,22 +63,22 @@ fn a_few_anew(draft: &mut Draft<'_>, filler: &Filler<'_>, values: &Values) {
     let problem = draft.problem;
     let floor = filler.floor();
     let menus = menus(problem);
-    let mut dice = Dice::new(1);
+    let mut rng = SeededRng::new(1);
     let mut idle = 0;
     while !is_best(draft.rank(), floor) && problem.look(1) {
         let used: Vec<DraftMachineIndex> = used(draft);
         if used.is_empty() || idle > PATIENCE * used.len() {
             return;
         }
-        let victims = victims(draft, &used, &mut dice);
+        let victims = victims(draft, &used, &mut rng);
         let mark = draft.mark();
         let before = draft.rank();
         for victim in &victims {
             draft.unload(*victim, |lot| !problem.lots[lot].tied);
         }
         let fills = (filler, values);
-        if whole(draft, fills, &menus[0], &victims, &mut dice, before)
-            || piece_by_piece(draft, &menus, &victims, &mut dice, before)
+        if whole(draft, fills, &menus[0], &victims, &mut rng, before)
+            || piece_by_piece(draft, &menus, &victims, &mut rng, before)
         {
             idle = if draft.rank() < before { 0 } else { idle + 1 };
             draft.commit();
@@ -100,12 +100,12 @@ fn whole(
     (filler, values): (&Filler<'_>, &Values),
     menu: &LaunchOptionSet,
     victims: &[DraftMachineIndex],
-    dice: &mut Dice,
+    rng: &mut SeededRng,
     before: Rank,
 ) -> bool {
     let empty = draft.mark();
     for _ in 0..WHOLE_TIMES {
-        filler.fill(draft, victims, (values, 1 + dice.below(1 << 16)));
+        filler.fill(draft, victims, (values, 1 + rng.below(1 << 16)));
         let mode = PackingMode {
             menu,
             cheapest: true,
@@ -127,13 +127,13 @@ fn piece_by_piece(
     draft: &mut Draft<'_>,
     menus: &[LaunchOptionSet],
     victims: &[DraftMachineIndex],
-    dice: &mut Dice,
+    rng: &mut SeededRng,
     before: Rank,
 ) -> bool {
     let empty = draft.mark();
-    for menu in ways(menus, dice) {
+    for menu in ways(menus, rng) {
         for cheapest in [true, false] {
-            let by = dice.below(POD_ORDERS);
+            let by = rng.below(POD_ORDERS);
             let mode = PackingMode {
                 menu,
                 cheapest,
@@ -142,7 +142,7 @@ fn piece_by_piece(
             };
             lay(draft, mode, by);
             let rank = draft.rank();
-            let sideways = rank == before && dice.below(4) == 0;
+            let sideways = rank == before && rng.below(4) == 0;
             if (rank < before || sideways) && draft.is_fair() {
                 return true;
             }
@@ -207,7 +207,7 @@ fn used(draft: &Draft<'_>) -> Vec<DraftMachineIndex> {
 fn victims(
     draft: &Draft<'_>,
     used: &[DraftMachineIndex],
-    dice: &mut Dice,
+    rng: &mut SeededRng,
 ) -> Vec<DraftMachineIndex> {
     let problem = draft.problem;
     let waste = |at: DraftMachineIndex| {
@@ -221,15 +221,15 @@ fn victims(
         parts.sum::<i64>()
     };
     // Of two that are drawn the one that wastes more.
-    let mut first = used[dice.below(used.len())];
-    let other = used[dice.below(used.len())];
+    let mut first = used[rng.below(used.len())];
+    let other = used[rng.below(used.len())];
     if waste(other) > waste(first) {
         first = other;
     }
-    let count = MIN_EMPTIED + dice.below(MAX_EMPTIED - MIN_EMPTIED + 1);
+    let count = MIN_EMPTIED + rng.below(MAX_EMPTIED - MIN_EMPTIED + 1);
     let mut victims = vec![first];
     for _ in 1..count {
-        victims.push(used[dice.below(used.len())]);
+        victims.push(used[rng.below(used.len())]);
     }
     victims.sort_unstable();
     victims.dedup();
@@ -257,10 +257,10 @@ fn menus(problem: &Problem) -> Vec<LaunchOptionSet> {
 }
 
 /// All options, and two random sets.
-fn ways<'m>(menus: &'m [LaunchOptionSet], dice: &mut Dice) -> Vec<&'m LaunchOptionSet> {
+fn ways<'m>(menus: &'m [LaunchOptionSet], rng: &mut SeededRng) -> Vec<&'m LaunchOptionSet> {
     let mut ways = vec![&menus[0]];
     for _ in 0..2 {
-        ways.push(&menus[dice.below(menus.len())]);
+        ways.push(&menus[rng.below(menus.len())]);
     }
     ways
 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::cheapen::Dice;
+use super::cheapen::SeededRng;
 use super::ruin_and_recreate;
 use super::state::Draft;
 use super::whole::{Filler, Values};
@@ -28,7 +28,7 @@ pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft
     let problem = start.problem;
     problem.allow(MAX_LOOKS, MAX_LOOKS_EACH.saturating_mul(problem.pods()));
     let values = Values::plain(filler);
-    let mut dice = Dice::new(4);
+    let mut rng = SeededRng::new(4);
     let mut best = start.clone();
     best.drop_empty();
     let (mut rank, mut found) = (best.rank(), None);
@@ -40,12 +40,12 @@ pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft
             break;
         }
         let mut trial = current.clone();
-        for victim in victims(&trial, &mut dice) {
+        for victim in victims(&trial, &mut rng) {
             trial.take_apart(victim);
         }
         trial.follow();
         trial.drop_empty();
-        ruin_and_recreate::lay(&mut trial, (filler, &values), (round, &mut dice));
+        ruin_and_recreate::lay(&mut trial, (filler, &values), (round, &mut rng));
         trial.drop_empty();
         let after = trial.rank();
         idle += 1;
@@ -69,13 +69,13 @@ pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft
 }
 
 /// Some machines, by falling number.
-fn victims(draft: &Draft<'_>, dice: &mut Dice) -> Vec<DraftMachineIndex> {
+fn victims(draft: &Draft<'_>, rng: &mut SeededRng) -> Vec<DraftMachineIndex> {
     let machines = draft.machines.len();
-    let count = MIN_EMPTIED + dice.below(MAX_EMPTIED - MIN_EMPTIED + 1);
+    let count = MIN_EMPTIED + rng.below(MAX_EMPTIED - MIN_EMPTIED + 1);
     let mut victims = BTreeSet::new();
     for _ in 0..2 * count {
         if victims.len() < count.min(machines) {
-            victims.insert(DraftMachineIndex(dice.below(machines)));
+            victims.insert(DraftMachineIndex(rng.below(machines)));
         }
     }
     victims.into_iter().rev().collect()

@@ -147,7 +147,7 @@ fn rounds<'p>(
             if rest > 0 {
                 all = false;
                 urgent[unit] += 1;
-                hurry(problem, units, unit, &mut urgent);
+                raise_urgency(problem, units, unit, &mut urgent);
             }
         }
         draft.rebind();
@@ -162,7 +162,7 @@ fn rounds<'p>(
 }
 
 /// The units that a unit follows come before it.
-fn hurry(
+fn raise_urgency(
     problem: &Problem,
     units: &IndexVec<UnitIndex, Unit>,
     unit: UnitIndex,

@@ -45,7 +45,7 @@ use crate::index::{
     PoolRegionIndex, PoolTypeIndex, SiteIndex, TallyIndex, TierIndex, indexes_in,
 };
 use crate::scale_up::hosts::{HostCapacity, HostDemand};
-use crate::scale_up::limits::Allowance;
+use crate::scale_up::limits::RemainingMachines;
 use crate::scale_up::numbers::{NumberDemands, NumberRooms};
 use crate::scale_up::stores::Stores;
 use crate::simulation::inter_pod::topology::{DomainsByKey, TopologyDomain};
@@ -152,9 +152,9 @@ pub(super) struct Problem {
     pub(super) classes: IndexVec<LaunchOptionClassIndex, LaunchOptionClass>,
     pub(super) fixed: IndexVec<FixedIndex, FixedPlace>,
     pub(super) counters: IndexVec<TallyIndex, Tally>,
-    pub(super) pools: IndexVec<PoolIndex, Allowance>,
+    pub(super) pools: IndexVec<PoolIndex, RemainingMachines>,
     /// What the limits of all pools together still allow.
-    pub(super) total: Allowance,
+    pub(super) total: RemainingMachines,
     pub(super) hosts: IndexVec<HostIndex, HostCapacity>,
     /// What each pool asks of hosts in each of its regions.
     pub(super) demands: IndexVec<PoolRegionIndex, HostDemand>,

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::amounts::ResourceAmounts;
 use super::anneal_machines::{self, Wanted};
-use super::cheapen::Dice;
+use super::cheapen::SeededRng;
 use super::domains::{DomainRules, SharedRule};
 use super::movables::{Movable, Movables};
 use super::ruin_and_recreate;
@@ -47,8 +47,8 @@ pub(super) fn search<'p>(start: &Draft<'p>, best: Rank) -> Option<Draft<'p>> {
     let unplaceable = ruin_and_recreate::unplaceable(plan.problem);
     let (mut vain, mut seen) = (0, false);
     for attempt in 0..STARTS {
-        let mut dice = Dice::new(7 + attempt as u64);
-        let Some(dealt) = deal(&plan, (attempt, &unplaceable), &mut dice) else {
+        let mut rng = SeededRng::new(7 + attempt as u64);
+        let Some(dealt) = deal(&plan, (attempt, &unplaceable), &mut rng) else {
             vain += 1;
             if vain > MAX_VAIN_ATTEMPTS && !seen {
                 break;
@@ -57,7 +57,7 @@ pub(super) fn search<'p>(start: &Draft<'p>, best: Rank) -> Option<Draft<'p>> {
         };
         seen = true;
         let movables = Movables::of(&dealt, attempt, &unplaceable);
-        let Some(mut search) = Overload::new(&dealt, &movables, dice) else {
+        let Some(mut search) = Overload::new(&dealt, &movables, rng) else {
             continue;
         };
         if !search.run() {
@@ -79,13 +79,13 @@ pub(super) fn search<'p>(start: &Draft<'p>, best: Rank) -> Option<Draft<'p>> {
 fn deal<'p>(
     plan: &Draft<'p>,
     (attempt, unplaceable): (usize, &IndexVec<LotIndex, bool>),
-    dice: &mut Dice,
+    rng: &mut SeededRng,
 ) -> Option<Draft<'p>> {
     let mut dealt = plan.clone();
     if attempt > 0 {
         for at in dealt.machines.indexes() {
             if dealt.machines[at].class.is_none() {
-                let class = LaunchOptionClassIndex(dice.below(plan.problem.classes.len()));
+                let class = LaunchOptionClassIndex(rng.below(plan.problem.classes.len()));
                 dealt.move_to_class(at, class);
             }
         }
@@ -94,13 +94,13 @@ fn deal<'p>(
         0 => Wanted::Enough,
         _ => Wanted::Fewest,
     };
-    if !anneal_machines::enlarge(&mut dealt, (wanted, unplaceable), dice) {
+    if !anneal_machines::enlarge(&mut dealt, (wanted, unplaceable), rng) {
         return None;
     }
     let waiting: usize = dealt.left.iter().sum();
     let options = plan.problem.options.len();
     for _ in 0..waiting.min(anneal_machines::MAX_MORE_MACHINES) {
-        let begin = dice.below(options);
+        let begin = rng.below(options);
         let mut around = (0..options).map(|at| LaunchOptionIndex((begin + at) % options));
         if !around.any(|option| dealt.open(option).is_some()) {
             break;
@@ -119,7 +119,7 @@ struct Overload<'m, 'p> {
     places: IndexVec<MovableIndex, DraftMachineIndex>,
     /// What all machines carry too much, in parts of each.
     excess: i64,
-    dice: Dice,
+    rng: SeededRng,
 }
 
 struct SharingMachine {
@@ -175,7 +175,7 @@ impl Sharing {
 
 impl<'m, 'p> Overload<'m, 'p> {
     /// Every unplaced pod is put on some machine. `None` where there is not room enough in all.
-    fn new(start: &Draft<'p>, movables: &'m Movables, dice: Dice) -> Option<Overload<'m, 'p>> {
+    fn new(start: &Draft<'p>, movables: &'m Movables, rng: SeededRng) -> Option<Overload<'m, 'p>> {
         let problem = start.problem;
         let remainders = movables.remainders(start);
         let rules = DomainRules::of(start, movables, &remainders);
@@ -198,7 +198,7 @@ impl<'m, 'p> Overload<'m, 'p> {
             machines: machines.into(),
             places: movables.all.with_each(DraftMachineIndex(0)),
             excess: 0,
-            dice,
+            rng,
         };
         if !search.has_room() || !search.machines.iter().all(SharingMachine::holds_what_stays) {
             return None;
@@ -219,7 +219,7 @@ impl<'m, 'p> Overload<'m, 'p> {
                 .indexes()
                 .filter(|at| search.takes(*at, of, &[]));
             let able: Vec<DraftMachineIndex> = able.collect();
-            let at = able.get(search.dice.below(able.len()))?;
+            let at = able.get(search.rng.below(able.len()))?;
             search.put(*at, of);
         }
         let over = search.machines.iter();
@@ -256,8 +256,8 @@ impl<'m, 'p> Overload<'m, 'p> {
     /// Two machines, of which the first one carries too much three times of four.
     fn choose_two(&mut self) -> Option<(DraftMachineIndex, DraftMachineIndex)> {
         let count = self.machines.len();
-        let begin = DraftMachineIndex(self.dice.below(count));
-        let first = if self.dice.below(4) == 0 {
+        let begin = DraftMachineIndex(self.rng.below(count));
+        let first = if self.rng.below(4) == 0 {
             begin
         } else {
             let around = (0..count).map(|at| (begin.0 + at) % count);
@@ -266,7 +266,7 @@ impl<'m, 'p> Overload<'m, 'p> {
                 |at: &DraftMachineIndex| excess(&self.machines[*at], &self.machines[*at].sum) > 0;
             around.find(over).unwrap_or(begin)
         };
-        let second = DraftMachineIndex(self.dice.below(count));
+        let second = DraftMachineIndex(self.rng.below(count));
         (first != second).then_some((first, second))
     }
 
@@ -274,7 +274,7 @@ impl<'m, 'p> Overload<'m, 'p> {
     /// unless it exceeds what they carry too much now by more than a few parts: so the search leaves places that lead nowhere.
     fn share_anew(&mut self, first: DraftMachineIndex, second: DraftMachineIndex) {
         let sharing = self.sharing(first, second);
-        let mut dice = std::mem::replace(&mut self.dice, Dice::new(0));
+        let mut rng = std::mem::replace(&mut self.rng, SeededRng::new(0));
         let mut sums = [
             self.machines[first].sum.clone(),
             self.machines[second].sum.clone(),
@@ -313,12 +313,12 @@ impl<'m, 'p> Overload<'m, 'p> {
                 continue;
             }
             equals = if after < best { 1 } else { equals + 1 };
-            if dice.below(equals) == 0 {
+            if rng.below(equals) == 0 {
                 (best, chosen) = (after, on_second);
             }
         }
-        let harm = i64::try_from(dice.below(MAX_HARM + 1)).unwrap_or(0);
-        self.dice = dice;
+        let harm = i64::try_from(rng.below(MAX_HARM + 1)).unwrap_or(0);
+        self.rng = rng;
         if best > before.saturating_add(harm) {
             return;
         }
@@ -339,7 +339,7 @@ impl<'m, 'p> Overload<'m, 'p> {
         of.extend_from_slice(&self.machines[second].on);
         let count = of.len().min(SHARED_MOVABLES);
         for at in 0..count {
-            let other = at + self.dice.below(of.len() - at);
+            let other = at + self.rng.below(of.len() - at);
             of.swap(at, other);
         }
         of.truncate(count);

@@ -6,14 +6,14 @@
 
 use std::collections::BTreeSet;
 
-use super::cheapen::{self, Dice};
+use super::cheapen::{self, SeededRng};
 use super::fill::{self, PackingMode};
 use super::state::{Draft, Spot, signed};
 use super::units::{self, DealMode, Unit};
 use super::whole::{Filler, Values};
 use super::{LaunchOptionSet, Placement, Problem, To, partly};
 use crate::index::{DraftMachineIndex, IndexVec, LaunchOptionIndex, LotIndex};
-use crate::scale_up::limits::Allowance;
+use crate::scale_up::limits::RemainingMachines;
 use crate::simulation::inter_pod::topology::FRESH;
 
 /// Machines that are looked at for a pod: at most, and for each pod.
@@ -49,7 +49,7 @@ pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft
         .saturating_mul(problem.pods());
     problem.allow(MAX_LOOKS * effort, each);
     let values = Values::plain(filler);
-    let mut dice = Dice::new(3);
+    let mut rng = SeededRng::new(3);
     let mut rank = problem.rank;
     if start.is_fair() {
         rank = rank.min(start.rank());
@@ -69,12 +69,12 @@ pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft
             break;
         }
         let mut trial = current.clone();
-        for victim in victims(&trial, &unplaceable, &mut dice) {
+        for victim in victims(&trial, &unplaceable, &mut rng) {
             trial.take_apart(victim);
         }
         trial.follow();
         trial.drop_empty();
-        lay(&mut trial, (filler, &values), (round, &mut dice));
+        lay(&mut trial, (filler, &values), (round, &mut rng));
         trial.drop_empty();
         let after = waiting(&trial);
         if trial.is_fair()
@@ -89,7 +89,7 @@ pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft
             (best, least, idle) = (trial.clone(), after, 0);
         }
         // Now and then a plan that is a little worse leads on.
-        let slack = if dice.below(8) == 0 { now / 8 } else { 0 };
+        let slack = if rng.below(8) == 0 { now / 8 } else { 0 };
         if after <= now + slack {
             (current, now) = (trial, after);
         }
@@ -102,7 +102,7 @@ pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft
 
 /// Whether pods that can have a place ask more of a resource together than there can be: then one of them waits in any plan.
 pub(super) fn is_short(problem: &Problem) -> bool {
-    let machines = |of: &Allowance| i128::from(of.machines);
+    let machines = |of: &RemainingMachines| i128::from(of.machines);
     let all = problem.pools.iter().map(machines).sum::<i128>();
     let most = machines(&problem.total).min(all);
     let mut resources = problem.resources();
@@ -167,7 +167,7 @@ fn waiting(draft: &Draft<'_>) -> i128 {
 fn victims(
     draft: &Draft<'_>,
     unplaceable: &IndexVec<LotIndex, bool>,
-    dice: &mut Dice,
+    rng: &mut SeededRng,
 ) -> Vec<DraftMachineIndex> {
     let problem = draft.problem;
     let machines = draft.machines.len();
@@ -181,7 +181,7 @@ fn victims(
     let lots: Vec<LotIndex> = lots.collect();
     let mut victims = BTreeSet::new();
     if !lots.is_empty() {
-        let lot = lots[dice.below(lots.len())];
+        let lot = lots[rng.below(lots.len())];
         let may = |at: &DraftMachineIndex| {
             let bound = draft.machines[*at].bound;
             bound.is_some_and(|(option, _)| problem.lots[lot].may.has(option))
@@ -189,13 +189,13 @@ fn victims(
         let open = draft.machines.indexes().filter(may);
         let open: Vec<DraftMachineIndex> = open.collect();
         if !open.is_empty() {
-            victims.insert(open[dice.below(open.len())]);
+            victims.insert(open[rng.below(open.len())]);
         }
     }
-    let count = MIN_EMPTIED + dice.below(MAX_EMPTIED - MIN_EMPTIED + 1);
+    let count = MIN_EMPTIED + rng.below(MAX_EMPTIED - MIN_EMPTIED + 1);
     for _ in 0..2 * count {
         if victims.len() < count {
-            victims.insert(DraftMachineIndex(dice.below(machines)));
+            victims.insert(DraftMachineIndex(rng.below(machines)));
         }
     }
     victims.into_iter().rev().collect()
@@ -205,24 +205,24 @@ fn victims(
 pub(super) fn lay(
     draft: &mut Draft<'_>,
     (filler, values): (&Filler<'_>, &Values),
-    (round, dice): (usize, &mut Dice),
+    (round, rng): (usize, &mut SeededRng),
 ) {
     let problem = draft.problem;
     let menu = LaunchOptionSet::all(problem.options.len());
     let mode = PackingMode {
         menu: &menu,
-        cheapest: dice.below(2) == 0,
-        spin: dice.below(problem.classes.len()),
+        cheapest: rng.below(2) == 0,
+        spin: rng.below(problem.classes.len()),
         among: None,
     };
-    let deal = [DealMode::Packed, DealMode::Even, DealMode::Apart][dice.below(3)];
-    let whole = dice.below(3) > 0;
+    let deal = [DealMode::Packed, DealMode::Even, DealMode::Apart][rng.below(3)];
+    let whole = rng.below(3) > 0;
     let (units, _) = units::waiting(problem, draft.left.clone(), deal);
     let mut units: Vec<(i128, Unit)> = units
         .into_iter()
         .filter(|unit| !whole || is_tied(problem, unit))
         .map(|unit| {
-            let noise = 100 + dice.below(100) as i128;
+            let noise = 100 + rng.below(100) as i128;
             (fill::size(problem, &unit).saturating_mul(noise), unit)
         })
         .collect();
@@ -247,7 +247,7 @@ pub(super) fn lay(
         let used: Vec<DraftMachineIndex> = draft.machines.indexes().collect();
         filler.fill(draft, &used, (values, round));
     }
-    cheapen::lay(draft, mode, dice.below(4));
+    cheapen::lay(draft, mode, rng.below(4));
 }
 
 /// Whether pods of a unit have required affinity.

@@ -4,7 +4,7 @@
 //! Unlike [`super::cheapen`] it does not depend on the order in which pods are placed. It leaves alone all machines with pods whose places
 //! depend on others, and plans in which pods have no place.
 
-use super::cheapen::Dice;
+use super::cheapen::SeededRng;
 use super::loads::{self, ShareQuestion};
 use super::state::Draft;
 use super::whole::{Filler, Values, put};
@@ -36,7 +36,7 @@ enum WantedShare {
 pub(super) fn improve(draft: &mut Draft<'_>, filler: &Filler<'_>, values: &Values) {
     let pods = usize::try_from(draft.problem.pods()).unwrap_or(usize::MAX);
     let mut steps = ALL_STEPS.min(ALL_STEPS_EACH.saturating_mul(pods));
-    let mut dice = Dice::new(5);
+    let mut rng = SeededRng::new(5);
     while steps > 0 {
         let before = draft.rank();
         let machines = replanned(draft);
@@ -45,7 +45,7 @@ pub(super) fn improve(draft: &mut Draft<'_>, filler: &Filler<'_>, values: &Value
         }
         steps = steps.saturating_sub(STEPS_PER_TRY + machines.len());
         let mark = draft.mark();
-        let victims = victims(draft, machines, &mut dice);
+        let victims = victims(draft, machines, &mut rng);
         for at in &victims {
             draft.unload(*at, |_| true);
         }
@@ -53,7 +53,7 @@ pub(super) fn improve(draft: &mut Draft<'_>, filler: &Filler<'_>, values: &Value
         for wanted in [WantedShare::Better, WantedShare::AsGood] {
             let mut pay = |lot: LotIndex| match wanted {
                 WantedShare::Better => values.of_pod(lot),
-                WantedShare::AsGood => lower(values.of_pod(lot), &mut dice),
+                WantedShare::AsGood => lower(values.of_pod(lot), &mut rng),
             };
             let mut allowed = STEPS_PER_SHARING.min(steps);
             steps -= allowed;
@@ -86,8 +86,8 @@ pub(super) fn share_rest(
 }
 
 /// `value`, lowered at random by less than [`LOWERED`] thousandths.
-fn lower(value: i128, dice: &mut Dice) -> i128 {
-    value / 1000 * (1000 - dice.below(LOWERED) as i128)
+fn lower(value: i128, rng: &mut SeededRng) -> i128 {
+    value / 1000 * (1000 - rng.below(LOWERED) as i128)
 }
 
 /// Machines on which no pod's place depends on others.
@@ -104,11 +104,11 @@ fn replanned(draft: &Draft<'_>) -> Vec<DraftMachineIndex> {
 fn victims(
     draft: &Draft<'_>,
     mut machines: Vec<DraftMachineIndex>,
-    dice: &mut Dice,
+    rng: &mut SeededRng,
 ) -> Vec<DraftMachineIndex> {
     let (mut victims, mut pods) = (Vec::new(), 0);
     while !machines.is_empty() {
-        let at = machines.swap_remove(dice.below(machines.len()));
+        let at = machines.swap_remove(rng.below(machines.len()));
         let counts = draft.machines[at].load.counts.iter();
         pods += counts.map(|(_, count)| count).sum::<usize>();
         if victims.len() >= 2 && pods > PODS_TOGETHER {

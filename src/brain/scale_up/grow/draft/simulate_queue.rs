@@ -3,7 +3,7 @@
 //! pods that find no place call for machines more, whose price is part of what the plan costs in the end. Of the sets
 //! of machines near the tightest plan the one that costs least in the end is made.
 
-use super::cheapen::Dice;
+use super::cheapen::SeededRng;
 use super::fill::{self, PackingMode};
 use super::state::{Draft, Spot};
 use super::units::Unit;
@@ -175,7 +175,7 @@ fn simulate_queue<'p>(
         cost: 0,
         plan: None,
     };
-    let mut dice = Dice::new(7);
+    let mut rng = SeededRng::new(7);
     let mut order = set.to_vec();
     for round in 0..NODE_ORDERS {
         if !problem.look(1 + queue.len() * set.len() / PODS_PER_LOOK) {
@@ -202,7 +202,7 @@ fn simulate_queue<'p>(
         let later = rank.price - own.price;
         outcome.cost += made + later + later / LATER_DIVISOR;
         for at in (1..order.len()).rev() {
-            order.swap(at, dice.below(at + 1));
+            order.swap(at, rng.below(at + 1));
         }
     }
     Some(outcome)

@@ -1,7 +1,7 @@
 //! Lays a whole plan out again, where pods have no place yet: pods whose place depends on
 //! others first, each time in another order, then what fills the machines best.
 
-use super::cheapen::{self, Dice};
+use super::cheapen::{self, SeededRng};
 use super::fill::{self, PackingMode};
 use super::state::Draft;
 use super::units::{self, DealMode, Unit};
@@ -26,7 +26,7 @@ pub(super) fn search<'p>(best: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft<
     }
     let menu = LaunchOptionSet::all(problem.options.len());
     let mut values = Values::plain(filler);
-    let (mut dice, mut found, mut rank) = (Dice::new(2), None, best.rank());
+    let (mut rng, mut found, mut rank) = (SeededRng::new(2), None, best.rank());
     for round in 0..MAX_PLANS {
         if !problem.look(1) || rank.lost == 0 {
             break;
@@ -34,14 +34,14 @@ pub(super) fn search<'p>(best: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft<
         let mut draft = Draft::new(problem);
         let mode = PackingMode {
             menu: &menu,
-            cheapest: dice.below(2) == 0,
+            cheapest: rng.below(2) == 0,
             spin: round,
             among: None,
         };
         let mut units: Vec<(i128, &Unit)> = tied[round % tied.len()]
             .iter()
             .map(|unit| {
-                let noise = 100 + dice.below(if round < tied.len() { 1 } else { 100 }) as i128;
+                let noise = 100 + rng.below(if round < tied.len() { 1 } else { 100 }) as i128;
                 (fill::size(problem, unit).saturating_mul(noise), unit)
             })
             .collect();

@@ -18,7 +18,7 @@ pub(super) struct Tier {
 
 /// All choices, those of the highest weight first.
 #[derive(Debug)]
-pub(super) struct Market {
+pub(super) struct CandidateOrder {
     pub(super) tiers: IndexVec<TierIndex, Tier>,
     /// By choice: price, and more than it can be worth to fill it.
     sizes: IndexVec<ChoiceIndex, (i128, i128)>,
@@ -31,8 +31,8 @@ fn at_most(a: (i128, i128), b: (i128, i128)) -> bool {
     a.0.saturating_mul(b.1) <= b.0.saturating_mul(a.1)
 }
 
-impl Market {
-    pub(super) fn of(choices: &ChoiceList<'_>) -> Market {
+impl CandidateOrder {
+    pub(super) fn of(choices: &ChoiceList<'_>) -> CandidateOrder {
         let sizes: IndexVec<ChoiceIndex, (i128, i128)> = choices
             .iter()
             .map(|choice| {
@@ -75,7 +75,7 @@ impl Market {
         for pool in &mut pools {
             pool.sort_by_key(|choice| (choices[*choice].price, unrequested[*choice], *choice));
         }
-        Market {
+        CandidateOrder {
             tiers,
             sizes,
             pools,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::cluster::PodKey;
+use model::cluster::ObjectKey;
 use model::label_list::LabelList;
 use model::scheduling::{
     LabelSelector, Labels, Operator, PodShape, PodTerm, Requirement, SpreadConstraint,
@@ -20,10 +20,10 @@ type LabelDomain<'w> = (&'w Arc<str>, &'w Arc<str>);
 pub(crate) struct PodTerms<'w> {
     world: &'w NodeInfos<'w>,
     pod: &'w PodInfo,
-    /// Where pods stand that are averse to this one, each with one of them.
-    averse: BTreeMap<LabelDomain<'w>, &'w PodKey>,
-    /// Where pods stand that this one is averse to.
-    disliked: BTreeMap<LabelDomain<'w>, &'w PodKey>,
+    /// Where pods stand that are whose anti-affinity keeps this one away, each with one of them.
+    existing_anti_affinity: BTreeMap<LabelDomain<'w>, &'w ObjectKey>,
+    /// Where pods stand that the anti-affinity of this one keeps it away from.
+    own_anti_affinity: BTreeMap<LabelDomain<'w>, &'w ObjectKey>,
     /// Where pods stand that all its affinity terms mean.
     wanted: BTreeSet<LabelDomain<'w>>,
     spread: Vec<SpreadCounts<'w>>,
@@ -81,11 +81,11 @@ fn all_mean(world: &NodeInfos<'_>, of: &PodInfo, pod: &PodInfo) -> bool {
 impl<'w> PodTerms<'w> {
     /// Looks through all pods once.
     pub(crate) fn of(world: &'w NodeInfos<'w>, pod: &'w PodInfo) -> PodTerms<'w> {
-        let mut company = PodTerms {
+        let mut pod_terms = PodTerms {
             world,
             pod,
-            averse: BTreeMap::new(),
-            disliked: BTreeMap::new(),
+            existing_anti_affinity: BTreeMap::new(),
+            own_anti_affinity: BTreeMap::new(),
             wanted: BTreeSet::new(),
             spread: spread(world, pod),
         };
@@ -98,30 +98,30 @@ impl<'w> PodTerms<'w> {
                 let theirs = guest.shape.pod_anti_affinity.iter();
                 let theirs = theirs.filter(|term| means(world, term, &guest.key.namespace, pod));
                 let theirs = theirs.filter_map(domain).map(|domain| (domain, &guest.key));
-                company.averse.extend(theirs);
+                pod_terms.existing_anti_affinity.extend(theirs);
                 let ours = own.pod_anti_affinity.iter();
                 let ours = ours.filter(|term| means(world, term, &pod.key.namespace, guest));
                 let ours = ours.filter_map(domain).map(|domain| (domain, &guest.key));
-                company.disliked.extend(ours);
+                pod_terms.own_anti_affinity.extend(ours);
                 if !own.pod_affinity.is_empty() && all_mean(world, pod, guest) {
-                    company
+                    pod_terms
                         .wanted
                         .extend(own.pod_affinity.iter().filter_map(domain));
                 }
             }
         }
-        company
+        pod_terms
     }
 
     pub(crate) fn affinity(&self, at: usize) -> Result<(), No> {
         self.wanted(at)?;
-        if let Some(guest) = self.near(&self.disliked, at) {
+        if let Some(guest) = self.near(&self.own_anti_affinity, at) {
             return Err(No::soft(
                 "node(s) didn't match pod anti-affinity rules",
                 guest,
             ));
         }
-        if let Some(guest) = self.near(&self.averse, at) {
+        if let Some(guest) = self.near(&self.existing_anti_affinity, at) {
             let said = "node(s) didn't satisfy existing pods anti-affinity rules";
             return Err(No::soft(said, guest));
         }
@@ -131,9 +131,9 @@ impl<'w> PodTerms<'w> {
     /// Who stands in a domain of a node.
     fn near(
         &self,
-        standing: &BTreeMap<LabelDomain<'w>, &'w PodKey>,
+        standing: &BTreeMap<LabelDomain<'w>, &'w ObjectKey>,
         at: usize,
-    ) -> Option<&'w PodKey> {
+    ) -> Option<&'w ObjectKey> {
         let labels = &self.world.nodes[at].labels;
         let mut domains = standing.iter();
         let found = domains.find(|((key, value), _)| labels.get(*key) == Some(*value));

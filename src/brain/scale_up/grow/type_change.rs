@@ -16,21 +16,21 @@ use model::resources::Resources;
 
 /// A planned machine as it would be, were it one of another offer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Retype<'v, 'a> {
+pub(super) struct TypeChange<'v, 'a> {
     pub(super) view: PlanView<'v, 'a>,
     pub(super) machine: PlannedIndex,
     pub(super) choice: ChoiceIndex,
     pub(super) offer: OfferIndex,
 }
 
-impl<'v, 'a> Retype<'v, 'a> {
+impl<'v, 'a> TypeChange<'v, 'a> {
     pub(super) fn new(
         view: PlanView<'v, 'a>,
         machine: PlannedIndex,
         choice: ChoiceIndex,
         offer: OfferIndex,
-    ) -> Retype<'v, 'a> {
-        Retype {
+    ) -> TypeChange<'v, 'a> {
+        TypeChange {
             view,
             machine,
             choice,
@@ -43,12 +43,12 @@ impl<'v, 'a> Retype<'v, 'a> {
         view: PlanView<'v, 'a>,
         machine: PlannedIndex,
         choice: ChoiceIndex,
-    ) -> Option<Retype<'v, 'a>> {
+    ) -> Option<TypeChange<'v, 'a>> {
         let planned = &view.planned.machines[machine];
         let host = view.choice(planned.choice).offers[planned.offer].host_index;
         let mut offers = view.choice(choice).offers.indexed();
         let (offer, _) = offers.find(|(_, offer)| offer.host_index == host)?;
-        Some(Retype::new(view, machine, choice, offer))
+        Some(TypeChange::new(view, machine, choice, offer))
     }
 
     /// The machine as a choice of its pool that costs more, if it could be one: its host has room, limits hold, and nothing that is on it
@@ -57,13 +57,13 @@ impl<'v, 'a> Retype<'v, 'a> {
         view: PlanView<'v, 'a>,
         machine: PlannedIndex,
         choice: ChoiceIndex,
-    ) -> Option<Retype<'v, 'a>> {
+    ) -> Option<TypeChange<'v, 'a>> {
         let wanted = view.choice(choice);
         let now = view.choice(view.planned.machines[machine].choice);
         if now.pool_index != wanted.pool_index || wanted.price <= now.price {
             return None;
         }
-        let then = Retype::on_same_host(view, machine, choice)?;
+        let then = TypeChange::on_same_host(view, machine, choice)?;
         (then.limits_admit() && then.is_indifferent()).then_some(then)
     }
 
@@ -177,7 +177,7 @@ pub(super) fn shrink_to_fit<'a>(
     for machine in planner.planned.machines.indexes() {
         let found = find_cheapest_that_holds(planner.view(catalog, pending), machine, &order);
         if let Some((choice, offer)) = found {
-            planner.retype(catalog, pending, (machine, choice, offer));
+            planner.change_type(catalog, pending, (machine, choice, offer));
         }
     }
 }
@@ -195,7 +195,7 @@ fn find_cheapest_that_holds(
     let cheaper = cheaper.take_while(|choice| view.choice(*choice).price < now.price);
     let mut same_pool = cheaper.filter(|choice| view.choice(*choice).pool_index == now.pool_index);
     same_pool.find_map(|choice| {
-        let then = Retype::on_same_host(view, machine, choice)?;
+        let then = TypeChange::on_same_host(view, machine, choice)?;
         let fits = then.holds()
             && then.limits_admit()
             && then.is_indifferent()

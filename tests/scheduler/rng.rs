@@ -6,11 +6,11 @@ use serde_json::{Map, Value, json};
 
 /// A seeded generator with the few throws that are needed here.
 #[derive(Debug)]
-pub(crate) struct Dice(StdRng);
+pub(crate) struct SeededRng(StdRng);
 
-impl Dice {
-    pub(crate) fn new(seed: u64) -> Dice {
-        Dice(StdRng::seed_from_u64(seed))
+impl SeededRng {
+    pub(crate) fn new(seed: u64) -> SeededRng {
+        SeededRng(StdRng::seed_from_u64(seed))
     }
 
     /// True in so many of a hundred throws.
@@ -44,46 +44,46 @@ impl Dice {
 pub(crate) type Words = [(&'static str, &'static [&'static str])];
 
 /// Each key of the words with that chance.
-pub(crate) fn labels(dice: &mut Dice, words: &Words, percent: u32) -> Map<String, Value> {
+pub(crate) fn labels(rng: &mut SeededRng, words: &Words, percent: u32) -> Map<String, Value> {
     let mut labels = Map::new();
     for (key, values) in words {
-        if dice.chance(percent) {
-            labels.insert((*key).to_owned(), json!(dice.one(values)));
+        if rng.chance(percent) {
+            labels.insert((*key).to_owned(), json!(rng.one(values)));
         }
     }
     labels
 }
 
 /// One requirement of a label selector or a node selector; `ordered` allows `Gt` and `Lt`.
-pub(crate) fn requirement(dice: &mut Dice, words: &Words, ordered: bool) -> Value {
-    let (key, values) = dice.one(words);
+pub(crate) fn requirement(rng: &mut SeededRng, words: &Words, ordered: bool) -> Value {
+    let (key, values) = rng.one(words);
     let operators = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"];
     let count = if ordered { 6 } else { 4 };
-    match dice.one(&operators[..count]) {
+    match rng.one(&operators[..count]) {
         operator @ ("Exists" | "DoesNotExist") => json!({"key": key, "operator": operator}),
         operator @ ("Gt" | "Lt") => {
-            let bound = dice.one(&["0", "1", "3", "5", "7"]);
-            json!({"key": dice.one(&["size", key]), "operator": operator, "values": [bound]})
+            let bound = rng.one(&["0", "1", "3", "5", "7"]);
+            json!({"key": rng.one(&["size", key]), "operator": operator, "values": [bound]})
         }
         operator => {
-            let values = dice.some(values, 2);
+            let values = rng.some(values, 2);
             json!({"key": key, "operator": operator, "values": values})
         }
     }
 }
 
 /// A label selector: sometimes empty, mostly one label.
-pub(crate) fn selector(dice: &mut Dice, words: &Words) -> Value {
+pub(crate) fn selector(rng: &mut SeededRng, words: &Words) -> Value {
     let mut selector = Map::new();
-    if dice.chance(10) {
+    if rng.chance(10) {
         return Value::Object(selector);
     }
-    if dice.chance(70) {
-        let (key, values) = dice.one(words);
-        selector.insert("matchLabels".into(), json!({key: dice.one(values)}));
+    if rng.chance(70) {
+        let (key, values) = rng.one(words);
+        selector.insert("matchLabels".into(), json!({key: rng.one(values)}));
     }
-    if selector.is_empty() || dice.chance(20) {
-        let requirement = requirement(dice, words, false);
+    if selector.is_empty() || rng.chance(20) {
+        let requirement = requirement(rng, words, false);
         selector.insert("matchExpressions".into(), json!([requirement]));
     }
     Value::Object(selector)

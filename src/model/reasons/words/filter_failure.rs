@@ -3,19 +3,19 @@
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
-use crate::cluster::PodKey;
-use crate::reasons::{Misfit, NoFreeStorage, Provision, VolumeMisfit};
+use crate::cluster::ObjectKey;
+use crate::reasons::{FilterFailure, NoFreeStorage, Provision, VolumeFilterFailure};
 use crate::scheduling::{HOSTNAME_LABEL, HostPort, LabelSelector, NodeTerm, Operator, Requirement};
 use crate::words::{amount, count};
 
 use super::Joined;
 
-impl Display for Misfit {
+impl Display for FilterFailure {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Misfit::Leaving => write!(f, "it is leaving"),
-            Misfit::Cordoned => write!(f, "the node is cordoned"),
-            Misfit::Taint {
+            FilterFailure::Leaving => write!(f, "it is leaving"),
+            FilterFailure::Cordoned => write!(f, "the node is cordoned"),
+            FilterFailure::Taint {
                 taint,
                 compares_numbers,
             } => {
@@ -33,16 +33,16 @@ impl Display for Misfit {
                 }
                 Ok(())
             }
-            Misfit::NodeSelector { key, value } => {
+            FilterFailure::NodeSelector { key, value } => {
                 write!(f, "node selector {key}={value} does not match")
             }
-            Misfit::NodeAffinity { terms } if terms.is_empty() => {
+            FilterFailure::NodeAffinity { terms } if terms.is_empty() => {
                 write!(
                     f,
                     "node affinity does not match: its nodeSelectorTerms are empty, and match no node"
                 )
             }
-            Misfit::NodeAffinity { terms } => {
+            FilterFailure::NodeAffinity { terms } => {
                 let terms = terms.iter().map(|term| {
                     let all = term.expressions.iter().chain(&term.fields);
                     let text = Joined(all, " and ").to_string();
@@ -57,9 +57,9 @@ impl Display for Misfit {
                     Joined(terms, ", or ")
                 )
             }
-            Misfit::Volume { volume } => volume.fmt(f),
-            Misfit::HostPort { port, daemon_set } => of_port(port, daemon_set.as_ref(), f),
-            Misfit::Insufficient {
+            FilterFailure::Volume { volume } => volume.fmt(f),
+            FilterFailure::HostPort { port, daemon_set } => of_port(port, daemon_set.as_ref(), f),
+            FilterFailure::Insufficient {
                 resource,
                 asked,
                 free,
@@ -81,15 +81,15 @@ impl Display for Misfit {
 }
 
 /// What other pods forbid.
-fn of_other_pods(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
-    match misfit {
-        Misfit::AntiAffinityOfOthers { key, domain } => write!(
+fn of_other_pods(filter_failure: &FilterFailure, f: &mut Formatter<'_>) -> fmt::Result {
+    match filter_failure {
+        FilterFailure::AntiAffinityOfOthers { key, domain } => write!(
             f,
             "a pod {} has anti-affinity to it over {key}",
             within(key, domain.as_ref())
         ),
         // An older record tells no more, nor does a term that chooses its namespaces by label and has no selector of pods.
-        Misfit::AntiAffinity {
+        FilterFailure::AntiAffinity {
             key,
             selectors,
             namespaces,
@@ -97,7 +97,7 @@ fn of_other_pods(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
         } if selectors.is_empty() && namespaces.is_empty() => {
             write!(f, "its pod anti-affinity over {key} is not met")
         }
-        Misfit::AntiAffinity {
+        FilterFailure::AntiAffinity {
             key,
             domain,
             selectors,
@@ -108,12 +108,14 @@ fn of_other_pods(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
             pod_of(selectors, namespaces),
             within(key, domain.as_ref())
         ),
-        Misfit::AffinityLabel { .. } | Misfit::Affinity { .. } => of_affinity(misfit, f),
-        Misfit::SpreadLabel { key } => {
+        FilterFailure::AffinityLabel { .. } | FilterFailure::Affinity { .. } => {
+            of_affinity(filter_failure, f)
+        }
+        FilterFailure::SpreadLabel { key } => {
             write!(f, "its topology spread needs a node with the label {key}")
         }
-        Misfit::Spread { .. } => of_spread(misfit, f),
-        Misfit::DaemonSetAntiAffinity { key, namespace } => write!(
+        FilterFailure::Spread { .. } => of_spread(filter_failure, f),
+        FilterFailure::DaemonSetAntiAffinity { key, namespace } => write!(
             f,
             "anti-affinity over {key} keeps it from a DaemonSet's pod of the namespace {namespace} on each new node"
         ),
@@ -122,12 +124,12 @@ fn of_other_pods(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
 }
 
 /// Why required pod affinity keeps a pod away.
-fn of_affinity(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
-    match misfit {
-        Misfit::AffinityLabel { key } => {
+fn of_affinity(filter_failure: &FilterFailure, f: &mut Formatter<'_>) -> fmt::Result {
+    match filter_failure {
+        FilterFailure::AffinityLabel { key } => {
             write!(f, "its pod affinity needs a node with the label {key}")
         }
-        Misfit::Affinity {
+        FilterFailure::Affinity {
             key,
             selectors,
             namespaces,
@@ -135,11 +137,11 @@ fn of_affinity(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
         } if selectors.is_empty() && namespaces.is_empty() => {
             write!(f, "its pod affinity over {key} is not met")
         }
-        Misfit::Affinity { selectors, key, .. } if selectors.is_empty() => write!(
+        FilterFailure::Affinity { selectors, key, .. } if selectors.is_empty() => write!(
             f,
             "its pod affinity over {key}: a term without labelSelector selects no pod"
         ),
-        Misfit::Affinity {
+        FilterFailure::Affinity {
             key,
             selectors,
             namespaces,
@@ -150,7 +152,7 @@ fn of_affinity(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
             "its pod affinity over {key}: there is no {}, and one must have a place first",
             pod_of(selectors, namespaces)
         ),
-        Misfit::Affinity {
+        FilterFailure::Affinity {
             key,
             domain,
             selectors,
@@ -167,7 +169,7 @@ fn of_affinity(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
 }
 
 /// Whoever has a host port, or a disk that pods of a node do not share.
-fn of_port(port: &HostPort, daemon_set: Option<&PodKey>, f: &mut Formatter<'_>) -> fmt::Result {
+fn of_port(port: &HostPort, daemon_set: Option<&ObjectKey>, f: &mut Formatter<'_>) -> fmt::Result {
     if port.port == 0 {
         match daemon_set {
             Some(set) => write!(
@@ -187,8 +189,8 @@ fn of_port(port: &HostPort, daemon_set: Option<&PodKey>, f: &mut Formatter<'_>) 
 }
 
 /// Why topology spread keeps a pod away from a domain.
-fn of_spread(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
-    let Misfit::Spread {
+fn of_spread(filter_failure: &FilterFailure, f: &mut Formatter<'_>) -> fmt::Result {
+    let FilterFailure::Spread {
         key,
         domain,
         pods,
@@ -198,7 +200,7 @@ fn of_spread(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
         max_skew,
         domains,
         min_domains,
-    } = misfit
+    } = filter_failure
     else {
         return Ok(());
     };
@@ -277,52 +279,52 @@ fn pod_of(selectors: &[LabelSelector], namespaces: &[Arc<str>]) -> String {
     }
 }
 
-impl Display for VolumeMisfit {
+impl Display for VolumeFilterFailure {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            VolumeMisfit::ClaimInUse { claim, user } => {
+            VolumeFilterFailure::ClaimInUse { claim, user } => {
                 write!(
                     f,
                     "the claim {claim} is for one pod alone, and {user} uses it"
                 )
             }
-            VolumeMisfit::ClaimPromised { claim, user } => write!(
+            VolumeFilterFailure::ClaimReserved { claim, user } => write!(
                 f,
                 "the claim {claim} is for one pod alone, and {user} gets it: this one waits"
             ),
-            VolumeMisfit::NoClaim { claim } => write!(f, "the claim {claim} does not exist"),
-            VolumeMisfit::ClaimNotOfPod { claim } => write!(
+            VolumeFilterFailure::NoClaim { claim } => write!(f, "the claim {claim} does not exist"),
+            VolumeFilterFailure::ClaimNotOfPod { claim } => write!(
                 f,
                 "its ephemeral volume wants a claim {claim} of its own, and one of that name that was not made for the pod is there: \
                  delete that claim, or rename the volume"
             ),
-            VolumeMisfit::ClaimDeleted { claim } => {
+            VolumeFilterFailure::ClaimDeleted { claim } => {
                 write!(f, "the claim {claim} is being deleted")
             }
-            VolumeMisfit::ClaimLost { claim } => {
+            VolumeFilterFailure::ClaimLost { claim } => {
                 write!(f, "the claim {claim} has lost its volume")
             }
-            VolumeMisfit::NoVolume { claim, volume } => {
+            VolumeFilterFailure::NoVolume { claim, volume } => {
                 write!(f, "the volume {volume} of the claim {claim} does not exist")
             }
-            VolumeMisfit::NotBound { claim, volume } => {
+            VolumeFilterFailure::NotBound { claim, volume } => {
                 write!(
                     f,
                     "the claim {claim} is not yet bound to its volume {volume}"
                 )
             }
-            VolumeMisfit::NoStorageClass { claim, class } => write!(
+            VolumeFilterFailure::NoStorageClass { claim, class } => write!(
                 f,
                 "the storage class {class} of the claim {claim} does not exist"
             ),
-            VolumeMisfit::UnboundWithoutClass { claim } => {
+            VolumeFilterFailure::UnboundWithoutClass { claim } => {
                 write!(f, "the claim {claim} has no storage class and is not bound")
             }
-            VolumeMisfit::UnboundImmediate { claim, class } => write!(
+            VolumeFilterFailure::UnboundImmediate { claim, class } => write!(
                 f,
                 "the claim {claim} is not bound and its class {class} binds immediately"
             ),
-            VolumeMisfit::NoneFree {
+            VolumeFilterFailure::NoneFree {
                 claim,
                 class,
                 storage,
@@ -339,28 +341,28 @@ impl Display for VolumeMisfit {
 }
 
 /// What is wrong with a volume on this node and not on others.
-fn of_a_node(misfit: &VolumeMisfit, f: &mut Formatter<'_>) -> fmt::Result {
-    match misfit {
-        VolumeMisfit::Local { volume } => write!(
+fn of_a_node(filter_failure: &VolumeFilterFailure, f: &mut Formatter<'_>) -> fmt::Result {
+    match filter_failure {
+        VolumeFilterFailure::Local { volume } => write!(
             f,
             "pinned by local volume {volume}: it lives on the node it was made on"
         ),
-        VolumeMisfit::BeingDeleted { volume } => write!(
+        VolumeFilterFailure::BeingDeleted { volume } => write!(
             f,
             "its volume {volume} is being deleted: no node is made for it"
         ),
-        VolumeMisfit::Zone { zone } => {
+        VolumeFilterFailure::Zone { zone } => {
             let values = zone.values.join(" or ");
             write!(f, "its volume is of {}={values}", zone.key)
         }
-        VolumeMisfit::MadeElsewhere { node } => {
+        VolumeFilterFailure::MadeElsewhere { node } => {
             write!(f, "its volume is being made for the node {node}")
         }
-        VolumeMisfit::Unreachable { terms } => {
+        VolumeFilterFailure::Unreachable { terms } => {
             write!(f, "its volume can be reached only where {}", any_of(terms))
         }
-        VolumeMisfit::NoFreeStorage { storage } => storage.fmt(f),
-        VolumeMisfit::Unserved {
+        VolumeFilterFailure::NoFreeStorage { storage } => storage.fmt(f),
+        VolumeFilterFailure::Unserved {
             claim,
             class,
             storage,
@@ -384,7 +386,7 @@ fn of_a_node(misfit: &VolumeMisfit, f: &mut Formatter<'_>) -> fmt::Result {
             let left = if *taken { " is left" } else { "" };
             write!(f, " can reach{left}; {provision}")
         }
-        VolumeMisfit::AttachLimit {
+        VolumeFilterFailure::AttachLimit {
             driver,
             more,
             limit,

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{PodKey, ZoneLabel};
+use crate::cluster::{ObjectKey, ZoneLabel};
 use crate::scheduling::{HostPort, LabelSelector, NodeTerm, Taint};
 
 /// The first filter that keeps a pod off a node that is there, or off one that could be made.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "code")]
-pub enum Misfit {
+pub enum FilterFailure {
     /// The node is leaving.
     Leaving,
     /// The node is cordoned.
@@ -39,7 +39,7 @@ pub enum Misfit {
     /// A volume of the pod.
     Volume {
         /// What is wrong with it.
-        volume: VolumeMisfit,
+        volume: VolumeFilterFailure,
     },
     /// A host port of the pod is taken; with the port 0 a disk that pods of a node do not share.
     HostPort {
@@ -47,7 +47,7 @@ pub enum Misfit {
         port: HostPort,
         /// The DaemonSet whose pod has it on each new node; `None` where a pod of this node has it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        daemon_set: Option<PodKey>,
+        daemon_set: Option<ObjectKey>,
     },
     /// The node has too little of a resource.
     Insufficient {
@@ -144,20 +144,21 @@ pub enum Misfit {
 /// What is wrong with a pod's volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "code")]
-pub enum VolumeMisfit {
+pub enum VolumeFilterFailure {
     /// The claim is `ReadWriteOncePod` and another pod uses it.
     ClaimInUse {
         /// The claim.
         claim: Arc<str>,
         /// Whoever uses it.
-        user: PodKey,
+        user: ObjectKey,
     },
     /// The claim is `ReadWriteOncePod` and another pending pod gets it first.
-    ClaimPromised {
+    #[serde(alias = "claim_promised")]
+    ClaimReserved {
         /// The claim.
         claim: Arc<str>,
         /// Whoever gets it.
-        user: PodKey,
+        user: ObjectKey,
     },
     /// There is no such claim.
     NoClaim {
