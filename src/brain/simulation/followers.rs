@@ -19,6 +19,7 @@ use crate::decision::turn::DecisionBuilder;
 use crate::index::{CounterId, DemandIndex, FitPlaceIndex, KeyId, NodeIndex};
 use crate::simulation::demand::{Groups, TargetStanding};
 use crate::simulation::fit_index::FitIndex;
+use crate::simulation::inter_pod::Rules;
 use crate::simulation::inter_pod::topology::DomainsByKey;
 use crate::simulation::offer::{Choice, ChoiceList, Daemon, Offer};
 use crate::simulation::pack::{self, PlacedPods};
@@ -349,7 +350,7 @@ impl TargetUnit {
         true
     }
 
-    /// Whether an empty node of an offer could hold them, as far as the followers' rules about pods beside them are not concerned.
+    /// Whether an empty node of an offer could hold them, rules of theirs about each other aside.
     fn fits_on_new(
         &self,
         world: &mut SimCluster<'_>,
@@ -370,19 +371,30 @@ impl TargetUnit {
             let shape = world.shapes[of.shape].shape;
             volume.is_none() && choice.filter_failure(offer, shape).is_none()
         });
-        let Some((target, _)) = self.parts.first().filter(|_| each_fits) else {
+        if !each_fits {
             return false;
-        };
-        let Some(rules) = world.rules(groups[*target].shape) else {
-            return true;
-        };
+        }
+        // Rules that were not asked for before may bring further keys.
+        let parts = self.parts.iter();
+        let rules: Vec<Option<Arc<Rules>>> = parts
+            .map(|(group, _)| world.rules(groups[*group].shape))
+            .collect();
         let keys = world.inter_pod.key_ids();
         let domains: DomainsByKey = keys
             .map(|key| world.inter_pod.domain(key, &offer.labels))
             .collect();
         let daemons = offer.residents.iter().map(Daemon::pod);
         let at = |key: KeyId| domains[key];
-        world.inter_pod.most_beside(&rules, at, &daemons) > 0
+        rules.iter().enumerate().all(|(part, rules)| {
+            let Some(rules) = rules else {
+                return true;
+            };
+            let most = match part {
+                0 => world.inter_pod.most_beside(rules, at, &daemons),
+                _ => world.inter_pod.most_with_targets(rules, at),
+            };
+            most > 0
+        })
     }
 }
 

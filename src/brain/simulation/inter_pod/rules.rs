@@ -134,6 +134,15 @@ impl InterPodConstraints<'_> {
         })
     }
 
+    /// As [`InterPodConstraints::most`], were the pods there that the shape has affinity to.
+    pub(crate) fn most_with_targets(
+        &self,
+        rules: &Rules,
+        at: impl Fn(KeyId) -> DomainId + Copy,
+    ) -> u64 {
+        self.most_with(rules, at, |_| true)
+    }
+
     /// `has` says which counters count a pod that is not there yet.
     fn most_with(
         &self,
