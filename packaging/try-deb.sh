@@ -1,8 +1,8 @@
 #!/bin/bash
 # Tries the built package where it will live: installs it in booted Debian 12 and 13, looks, edits,
 # freezes, upgrades, removes and purges it, and prints one line for each thing that must hold.
-# Exit 0 when all held, 1 when one did not. A machine that cannot boot such roots (not root, no
-# namespaces, no Debian mirror) says so and exits 0: that says nothing about the package.
+# Exit 0 when all held, 1 when one did not. Where such a root cannot be booted (not root, no
+# namespaces, no Debian mirror) it says so and, if nothing else failed, exits 77: that says nothing about the package.
 #
 #   packaging/try-deb.sh [--roots] [--part PART] [SUITE...]        bookworm and trixie when none is named
 #
@@ -45,7 +45,7 @@ suites=("$@")
 
 cannot() {
     echo "try-deb: skipped: $*" >&2
-    exit 0
+    exit 77
 }
 
 need_tools() {
@@ -201,7 +201,10 @@ for i in "${!suites[@]}"; do
     wait "${tries[$i]}" || status=$?
     case "$status" in
         0) echo "try-deb: ${suites[$i]}: all held" ;;
-        77) echo "try-deb: skipped: ${suites[$i]} did not boot in a container on this machine" ;;
+        77)
+            echo "try-deb: skipped: ${suites[$i]} did not boot in a container on this machine"
+            [ "$result" -ne 0 ] || result=77
+            ;;
         *)
             echo "try-deb: ${suites[$i]}: FAILED (status $status)"
             result=1

@@ -12,12 +12,17 @@ die() {
     exit 1
 }
 
-# Runs a part under a name and says how long it took. Ends the script when the part fails.
+# Runs a part under a name and says how long it took. Ends the script when the part fails. A part that ends with 77 was skipped,
+# and has said why.
 part() {
     local name="$1" began=$SECONDS status=0
     shift
     say "$name"
     "$@" || status=$?
+    if [ "$status" -eq 77 ]; then
+        skip "$name, for the reason above"
+        return 0
+    fi
     if [ "$status" -ne 0 ]; then
         say "$name: FAILED with status $status after $((SECONDS - began)) s"
         exit "$status"

@@ -51,7 +51,7 @@ pub(super) fn run(options: KubeconfigOptions) -> Result<(), CliFailure> {
         made.expires
     );
     if let Some(hint) = made.owner_hint {
-        let _ = writeln!(text, "note: {hint}");
+        let _ = writeln!(text, "note: {hint} {}", request.output.display());
     }
     print(&text)
 }

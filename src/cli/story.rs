@@ -21,6 +21,8 @@ use crate::model::time::Time;
 
 /// Names in one cell at most; `-o json` has them all.
 const MAX_NAMES: usize = 8;
+/// What heads the answers of machines and nodes to a pod; the page has the same words in `why.js`.
+const RUNS: &str = "WOULD IT RUN";
 
 /// What is said of a pod. `wide`: each cause in full in every row that it is the cause of.
 pub(super) fn pod(story: &PodStory, wide: bool, now: Time) -> String {
@@ -55,10 +57,10 @@ pub(super) fn pod(story: &PodStory, wide: bool, now: Time) -> String {
     section(
         &mut text,
         "New machines",
-        &["POOL/TYPE", "HOSTS", "FREE", "POD", "POSSIBLE NOW"],
+        &["POOL/TYPE", "HOSTS", "FREE", RUNS, "POSSIBLE NOW"],
         offers,
     );
-    section(&mut text, "Existing nodes", &["POD", "NODES"], nodes);
+    section(&mut text, "Existing nodes", &[RUNS, "NODES"], nodes);
     causes.tell(&mut text);
     let place = story.place.as_deref().unwrap_or_default();
     section(
@@ -389,6 +391,18 @@ mod tests {
             filter_failure,
             further: Vec::new(),
             held: held.map(Refusals::from),
+        }
+    }
+
+    /// It finds a table of the terminal whose columns the page calls otherwise.
+    #[test]
+    fn the_page_has_the_same_words_for_the_answers() {
+        let page = include_str!("../web/page/why.js");
+        for head in [RUNS, "POSSIBLE NOW"] {
+            let (first, rest) = head.split_at(1);
+            let name = format!("{{ name: \"{first}{}?\"", rest.to_lowercase());
+            let spread = name.replace("{ ", "");
+            assert!(page.contains(&name) || page.contains(&spread), "{name}");
         }
     }
 

@@ -55,7 +55,7 @@ pub(super) fn run(config: &Path, options: &WebPasswordOptions) -> Result<(), Cli
     };
     let mut said = format!("{name} {done}: wrote {shown}\n");
     if let Some(hint) = hint {
-        let _ = writeln!(said, "note: {hint}");
+        let _ = writeln!(said, "note: {hint} {shown}");
     }
     if !named {
         let _ = writeln!(

@@ -113,14 +113,20 @@ impl KubeClient {
     }
 
     /// Whether the API server has ValidatingAdmissionPolicy, as from Kubernetes 1.30 on.
-    pub async fn has_admission_policies(&self) -> bool {
+    ///
+    /// # Errors
+    /// What came back in place of the list of what it has.
+    pub async fn has_admission_policies(&self) -> Result<bool, KubeError> {
         let path = "/apis/admissionregistration.k8s.io/v1".to_owned();
         let request = KubeRequest::new("get", "apis", "admissionregistration.k8s.io/v1", path);
-        let listed = self.read::<ResourceList>(request).await;
-        listed.is_ok_and(|list| {
-            let mut resources = list.resources.iter();
-            resources.any(|resource| resource.name == "validatingadmissionpolicies")
-        })
+        match self.read::<ResourceList>(request).await {
+            Ok(list) => {
+                let mut resources = list.resources.iter();
+                Ok(resources.any(|resource| resource.name == "validatingadmissionpolicies"))
+            }
+            Err(error) if error.not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether there is a namespace of this name.

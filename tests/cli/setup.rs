@@ -160,6 +160,19 @@ fn from_nothing_to_a_file_that_doctor_passes_and_again() {
     let secret = std::fs::read_to_string(place.simulators.path("daemon.secret"));
     let secret = secret.expect("it is there");
     assert!(!said.contains(secret.trim()), "a secret is told: {said}");
+    // Where the group is not there, or this is not root: once for all files.
+    let told: Vec<&str> = said
+        .lines()
+        .filter(|line| line.contains("chown root:pve-autoscaler"))
+        .collect();
+    assert!(told.len() <= 1, "{said}");
+    for line in told {
+        assert!(line.starts_with("note: "), "{line}");
+        for name in ["daemon.conf", "daemon.secret", "config.toml"] {
+            let file = place.simulators.path(name).display().to_string();
+            assert_eq!(line.matches(&format!(" {file}")).count(), 1, "{line}");
+        }
+    }
     let file = place.file();
     assert!(file.starts_with(before.trim_end()), "{file}");
     let (code, found) = place.doctor();
@@ -179,6 +192,93 @@ fn from_nothing_to_a_file_that_doctor_passes_and_again() {
     assert_eq!(place.file(), changed);
     let kept = std::fs::read_to_string(place.simulators.path("config.toml.before-setup"));
     assert_eq!(kept.expect("it is kept"), file);
+}
+
+/// Somebody deletes what binds the admission policy.
+fn unbind_policy(simulators: &Simulators) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let file = kube::config::Kubeconfig::read_from(simulators.path("admin.conf"));
+        let options = kube::config::KubeConfigOptions::default();
+        let file = file.expect("it is there");
+        let config = kube::Config::from_custom_kubeconfig(file, &options).await;
+        let client = kube::Client::try_from(config.expect("a configuration"));
+        let client = client.expect("a client");
+        for name in ["tokens", "nodes", "pods"] {
+            let path = format!(
+                "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/pve-autoscaler-{name}"
+            );
+            let request = http::Request::delete(path).body(Vec::new());
+            let gone = client.request_text(request.expect("a request")).await;
+            gone.unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+    });
+}
+
+/// It finds a setup that says that all is as it should be while doctor warns, one that makes the daemon's kubeconfig anew for it, and one
+/// that asks for an administrator's kubeconfig that is gone, as it should be.
+#[test]
+fn an_admission_policy_that_is_not_in_force_is_proposed() {
+    let place = Place::new();
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    let kubeconfig = || std::fs::read_to_string(place.simulators.path("daemon.conf"));
+    let before = kubeconfig().expect("it is there");
+    unbind_policy(&place.simulators);
+    let (_, found) = place.doctor();
+    assert!(
+        found.contains("admission-policy.yaml is not in force"),
+        "{found}"
+    );
+    let step = "  1. apply the admission policy, which is not in force\n     kubectl --kubeconfig ";
+    let (code, said) = place.run(&["--dry-run"]);
+    assert_eq!(code, Some(0), "{said}");
+    for words in [
+        "Admission policy: not in force",
+        step,
+        "Nothing was changed (--dry-run).",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    assert!(!said.contains("  2. "), "nothing else is due: {said}");
+
+    // The administrator's kubeconfig is gone: it is said, and what can be done is done.
+    let admin = place.simulators.path("admin.conf");
+    let aside = place.simulators.path("aside.conf");
+    std::fs::rename(&admin, &aside).expect("moved");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    for words in [
+        "only an administrator can apply it",
+        "Nothing else is to be done",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    assert!(!said.contains("all is as it should be"), "{said}");
+    std::fs::rename(&aside, &admin).expect("moved");
+
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    for words in [
+        "applied ValidatingAdmissionPolicyBinding pve-autoscaler-pods",
+        "it is in force: another Secret than a bootstrap token is refused",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    assert_eq!(kubeconfig().expect("it is there"), before);
+    let (code, found) = place.doctor();
+    assert_eq!(code, Some(0), "{found}");
+    assert!(
+        !found.contains("admission-policy.yaml is not in force"),
+        "{found}"
+    );
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("Nothing is to be done: all is as it should be"),
+        "{said}"
+    );
 }
 
 /// PVE asks for the right to a VNet in its own zone. It finds a setup whose commands give a right that nobody asks for, and a doctor that

@@ -346,6 +346,17 @@ impl Site {
             .collect()
     }
 
+    /// Types a command of ours that must end with an error, and gives back what is said.
+    pub(crate) fn type_in_vain(&self, at: usize, line: &str) -> String {
+        let arguments: Vec<&str> = line.split_whitespace().skip(1).collect();
+        assert!(line.starts_with("pve-autoscaler "), "not ours: {line}");
+        let output = self.prepare_program(at, &arguments).output();
+        let output = output.expect("it runs");
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert!(!output.status.success(), "{line}: {said}");
+        said
+    }
+
     /// Types it again and again, until what is said is as it should be.
     pub(crate) fn type_until(
         &mut self,
@@ -424,13 +435,9 @@ impl Site {
         }
     }
 
-    fn ask_program(&self, at: usize, arguments: &[&str]) -> String {
+    /// The program with these arguments, told where the host's file, state and control socket lie.
+    fn prepare_program(&self, at: usize, arguments: &[&str]) -> Command {
         let host = &self.hosts[at];
-        let (arguments, into) = match arguments {
-            [arguments @ .., last] if last.starts_with('>') => (arguments, last.strip_prefix('>')),
-            _ => (arguments, None),
-        };
-        assert!(!arguments.contains(&"--watch"), "it never ends");
         let mut command = program();
         command.args(arguments);
         match arguments {
@@ -443,13 +450,29 @@ impl Site {
                 command.arg("--socket").arg(host.socket());
                 command.args(["--user", &own_name()]);
             }
-            ["status" | "explain" | "evacuate" | "pause", ..] => {
+            ["history", ..] => {
+                command.arg("--record").arg(host.state().join("record"));
+            }
+            [
+                "status" | "plan" | "explain" | "evacuate" | "pause" | "retry",
+                ..,
+            ] => {
                 command.arg("--socket").arg(host.socket());
             }
             ["kubeconfig", "--print-manifest", ..] => {}
             _ => panic!("nothing here stands for this command of the page: {arguments:?}"),
         }
-        let output = command.output().expect("it runs");
+        command
+    }
+
+    fn ask_program(&self, at: usize, arguments: &[&str]) -> String {
+        let (arguments, into) = match arguments {
+            [arguments @ .., last] if last.starts_with('>') => (arguments, last.strip_prefix('>')),
+            _ => (arguments, None),
+        };
+        assert!(!arguments.contains(&"--watch"), "it never ends");
+        let output = self.prepare_program(at, arguments).output();
+        let output = output.expect("it runs");
         let said = text(&output.stdout) + &text(&output.stderr);
         assert!(output.status.success(), "{arguments:?}: {said}");
         if let Some(into) = into {

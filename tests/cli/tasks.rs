@@ -1,5 +1,5 @@
 //! Tasks of an operator, `docs/tasks.md`: the commands of the page are typed as they stand there, those of 1 to 4 and 7 at the running
-//! demo. `tasks_on_hosts.rs` has the others.
+//! demo. `tasks_on_hosts.rs` has the others, and 4 with its `doctor`.
 
 use std::fmt::Write as _;
 
@@ -202,7 +202,8 @@ fn the_commands_that_ask_answer_at_the_demo() {
     person.waits("its end", |status| status["paused"].is_null());
 }
 
-/// Task 4: the template is locked; the cause is told, it is mended, and the pool goes on.
+/// Task 4: the template is locked; the cause is told, it is mended, and the pool goes on. A demo has no host to look at, so that `doctor` is
+/// typed in `tasks_on_hosts.rs`.
 #[test]
 fn a_template_that_fails_is_found_and_its_pool_goes_on_once_it_is_mended() {
     let mut person = Person::at_a_demo("20");

@@ -1,4 +1,4 @@
-//! Tasks of an operator, `docs/tasks.md`, that need a host, a cluster and their machines: 5, 6 and 8 to 10. Their commands are taken from
+//! Tasks of an operator, `docs/tasks.md`, that need a host, a cluster and their machines: 4 to 6 and 8 to 10. Their commands are taken from
 //! the page and typed one after the other; a command that the page has and no test here does fail.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,8 @@ const WEB: &str = "web";
 /// Each of them has a site of its own and waits for most of its time: side by side they take no longer than the longest.
 #[test]
 fn tasks_that_need_a_host_are_done_by_the_commands_of_the_page() {
-    let tasks: [(&str, fn()); 7] = [
+    let tasks: [(&str, fn()); 8] = [
+        ("4, mend a failing template", mend_template),
         ("5, drain a host", drain_host),
         ("6, roll a pool", roll_pool),
         ("6, roll a pool by hand", roll_pool_by_hand),
@@ -80,6 +81,49 @@ fn scale(site: &Site, replicas: u32) {
 /// Names of the machines that there are.
 fn names(site: &Site) -> BTreeSet<String> {
     site.machines().into_keys().collect()
+}
+
+/// Task 4. It finds a fault that `status`, `plan` or `doctor` does not name, a `doctor` that does not pass once the template is mended, and a
+/// pool that waits on after that.
+fn mend_template() {
+    const FAULT: &str = "VM 9000 is locked (backup)";
+    let [status, plan, history, doctor, retry] = &commands("4. ")[..] else {
+        panic!("five commands");
+    };
+    let mut site = Site::begin();
+    site.play(Act::Deploy {
+        name: WEB.to_owned(),
+        replicas: 1,
+        pods: WorkloadPods::of("1500m", "1Gi"),
+    });
+    site.until("the pod runs", |site| site.runs(1));
+    let before = names(&site);
+    let node = before.first().expect("one");
+    let lock = |lock: Option<&str>| AdminAct::Lock {
+        vmid: OLD_TEMPLATE,
+        lock: lock.map(str::to_owned),
+    };
+    site.act(&lock(Some("backup")));
+    // Before a pod asks for a machine: no clone is tried.
+    site.type_until(FIRST, (status, &[]), |said| said.contains(FAULT));
+    scale(&site, 2);
+    site.type_until(FIRST, (plan, &[]), |said| {
+        said.contains(FAULT) && said.contains(&format!("default/{WEB}-"))
+    });
+    let of_pool = [("POOL", "general")];
+    let said = site.type_line(FIRST, history, &of_pool);
+    assert!(said.contains(node.as_str()), "{said}");
+    let said = site.type_in_vain(FIRST, doctor);
+    let wrong = format!("WRONG: template debian: {FAULT}");
+    assert!(said.contains(&wrong), "{said}");
+    assert_eq!(names(&site), before, "no machine is made of it");
+
+    site.act(&lock(None));
+    site.type_line(FIRST, doctor, &[]);
+    let said = site.type_line(FIRST, retry, &of_pool);
+    assert!(said.contains("general"), "{said}");
+    site.until("both pods run", |site| site.runs(2));
+    assert_eq!(site.count_clones_of(OLD_TEMPLATE), 2, "one for each pod");
 }
 
 /// Task 5. It finds a host that is not emptied, gets a machine, or gets none after the end; and an `explain` that does not say what keeps

@@ -138,12 +138,12 @@ fn in_their_columns(shown: &str) {
     let table = table.split("\n\n").next().unwrap_or_default();
     let heading = table.lines().next().unwrap_or_default();
     let place = |line: &str, words: &str| line.find(words).map(|at| line[..at].chars().count());
-    let column = place(heading, "  POD").map(|at| at + 2);
+    let column = place(heading, "  WOULD IT RUN").map(|at| at + 2);
     let mut answers = 0;
     for line in table.lines() {
         if let Some(at) = place(line, "would not run") {
             answers += 1;
-            let listed = line.starts_with("    POD: would");
+            let listed = line.starts_with("    WOULD IT RUN: would");
             assert!(listed || Some(at) == column, "{line:?} in\n{shown}");
         }
     }

@@ -12,6 +12,7 @@ mod free;
 mod hardware;
 mod images;
 mod network;
+mod policy;
 mod rights;
 mod steps;
 mod survey;
@@ -34,11 +35,17 @@ use crate::model::words;
 use answers::SetupAnswers;
 use choose::Proposal;
 use images::ImagesFound;
+use policy::PolicyFound;
+use rights::OwnerHints;
 use steps::SetupStep;
 use survey::{Admin, Existing, Survey};
 
 /// What `--save-answers` writes, and how it is known.
 const SAVED: (&str, fn(&[u8]) -> bool) = ("file of answers", SetupAnswers::is_in);
+
+/// What is said where the admission policy is not in force and nothing can be done about it.
+const NO_POLICY: &str = "\nnote: the admission policy is not in force, and only an administrator can apply it: answer kubernetes.kubeconfig, or \
+     `pve-autoscaler setup --kubeconfig FILE`\n";
 
 /// Runs it.
 pub(super) fn run(path: &Path, options: &SetupOptions) -> Result<(), CliFailure> {
@@ -95,10 +102,22 @@ async fn set_up(
     for step in &mut steps {
         step.look(&admin).await?;
     }
+    let lacking = survey.policy == PolicyFound::Missing
+        && !steps
+            .iter()
+            .any(|step| matches!(step, SetupStep::Policy(_)));
+    if lacking {
+        print(NO_POLICY)?;
+    }
     if steps.is_empty() {
-        return print(
-            "\nNothing is to be done: all is as it should be. `pve-autoscaler doctor` looks closer.\n",
-        );
+        let what = if lacking {
+            "Nothing else is to be done"
+        } else {
+            "Nothing is to be done: all is as it should be"
+        };
+        return print(&format!(
+            "\n{what}. `pve-autoscaler doctor` looks closer.\n"
+        ));
     }
     carry_out(&steps, &admin, (options, &answers)).await
 }
@@ -207,6 +226,7 @@ async fn carry_out(
             return Ok(());
         }
     }
+    let mut hints = OwnerHints::default();
     for (number, step) in steps.iter().enumerate() {
         let title = step.show();
         print(&format!(
@@ -214,7 +234,8 @@ async fn carry_out(
             number + 1,
             title.lines().next().unwrap_or_default()
         ))?;
-        if let Err(failure) = step.run(admin).await {
+        if let Err(failure) = step.run(admin, &mut hints).await {
+            print(&hints.show())?;
             print(&format!(
                 "  FAILED at step {} of {}; what came before is done. Run setup again when it is mended: it goes on with what is missing.\n",
                 number + 1,
@@ -223,6 +244,7 @@ async fn carry_out(
             return Err(failure);
         }
     }
+    print(&hints.show())?;
     print("\nDone. Look at it: pve-autoscaler doctor; pve-autoscaler status; pve-autoscaler plan\n")
 }
 
@@ -329,6 +351,7 @@ fn found(survey: &Survey) -> String {
         }
         None => text.push_str("  Kubernetes: no kubeconfig leads to it yet\n"),
     }
+    text.extend(survey.policy.show());
     text
 }
 

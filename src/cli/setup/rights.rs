@@ -1,7 +1,9 @@
 //! Whether the daemon's group may read a file. A file that was written before the package made the group is root's alone.
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
 use nix::unistd::{Gid, Group, geteuid};
@@ -12,6 +14,32 @@ const GROUP_READS: u32 = 0o040;
 const ALL_READ: u32 = 0o004;
 /// Root's to write and the group's to read, and nobody else's.
 const MODE: u32 = 0o640;
+
+/// Files that could not be given to the daemon's group, by the reason, which ends in the command that does it.
+#[derive(Debug, Default)]
+pub(super) struct OwnerHints(BTreeMap<String, Vec<PathBuf>>);
+
+impl OwnerHints {
+    /// What came of writing a file.
+    pub(super) fn add(&mut self, hint: Option<String>, file: &Path) {
+        if let Some(hint) = hint {
+            self.0.entry(hint).or_default().push(file.to_owned());
+        }
+    }
+
+    /// A line for each reason, with all its files; nothing where there is none.
+    pub(super) fn show(&self) -> String {
+        self.0
+            .iter()
+            .fold(String::new(), |mut text, (hint, files)| {
+                let _ = write!(text, "note: {hint}");
+                for file in files {
+                    let _ = write!(text, " {}", file.display());
+                }
+                text + "\n"
+            })
+    }
+}
 
 /// Whether a file is there, the group is too, and may not read it; only root can tell and mend.
 pub(super) fn is_shut(path: &Path, group: &str) -> bool {
@@ -54,6 +82,23 @@ mod tests {
         ] {
             assert_eq!(is_shut_to(mode, of, ours), shut, "{mode:o} {of}");
         }
+    }
+
+    #[test]
+    fn a_reason_is_told_once_with_all_its_files() {
+        let mut hints = OwnerHints::default();
+        assert_eq!(hints.show(), "");
+        for file in ["/a", "/b"] {
+            hints.add(
+                Some("no group; on the host: chown root:g".to_owned()),
+                Path::new(file),
+            );
+        }
+        hints.add(None, Path::new("/c"));
+        assert_eq!(
+            hints.show(),
+            "note: no group; on the host: chown root:g /a /b\n"
+        );
     }
 
     #[test]

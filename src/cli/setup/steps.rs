@@ -10,7 +10,8 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::answers::SetupAnswers;
-use super::rights;
+use super::policy::{PolicyFound, PolicyStep};
+use super::rights::{self, OwnerHints};
 use super::survey::{Admin, Existing, Survey, kubeconfig_request};
 use super::templates::{FILES, content_lacking};
 use super::text;
@@ -37,6 +38,8 @@ const UNIT: &str = "pve-autoscaler.service";
 pub(super) enum SetupStep {
     /// RBAC, admission policy, and the daemon's own kubeconfig.
     Kubeconfig(Box<KubeconfigRequest>),
+    /// The admission policy alone.
+    Policy(Box<PolicyStep>),
     /// A resource pool, roles, a user and a token in PVE.
     Token(Box<Grants>, PathBuf),
     /// What a storage may hold.
@@ -63,11 +66,7 @@ pub(super) fn plan(
 ) -> anyhow::Result<Vec<SetupStep>> {
     let settings = config::parse(new, "what setup would write")?;
     let mut steps = Vec::new();
-    if survey.kubeconfig_lacks.is_some()
-        && let Some(request) = kubeconfig_request(answers, existing)
-    {
-        steps.push(SetupStep::Kubeconfig(Box::new(request)));
-    }
+    steps.extend(in_kubernetes(survey, existing, answers));
     // Of several regions only one was looked at, and nobody said which is meant.
     let one = (settings.regions.len() == 1).then(|| settings.regions.values().next());
     let channel = one.flatten().map(|region| &region.channel);
@@ -121,6 +120,26 @@ pub(super) fn plan(
         steps.push(SetupStep::Service);
     }
     Ok(steps)
+}
+
+/// What is to be done in Kubernetes: all of it, or, where the daemon's kubeconfig is good, the admission policy alone.
+fn in_kubernetes(
+    survey: &Survey,
+    existing: &Existing,
+    answers: &SetupAnswers,
+) -> Option<SetupStep> {
+    let request = kubeconfig_request(answers, existing)?;
+    if survey.kubeconfig_lacks.is_some() {
+        return Some(SetupStep::Kubeconfig(Box::new(request)));
+    }
+    // Answers may name an administrator's kubeconfig that is gone again, as it should be.
+    let due = survey.policy == PolicyFound::Missing && request.admin.exists();
+    due.then(|| {
+        SetupStep::Policy(Box::new(PolicyStep {
+            request,
+            own_context: existing.settings.kubernetes.context.clone(),
+        }))
+    })
 }
 
 /// Whether the service is to take something: what the steps make, or (it runs with another file, or not at all) what an earlier
@@ -196,6 +215,7 @@ impl SetupStep {
                     server.unwrap_or_default(),
                 )
             }
+            SetupStep::Policy(step) => write!(text, "{}", step.show()),
             SetupStep::Token(grants, file) => writeln!(
                 text,
                 "make a user in PVE for the daemon, with these privileges and no others, and its token, whose secret goes to {}\n{}",
@@ -241,6 +261,7 @@ impl SetupStep {
     pub(super) async fn look(&mut self, admin: &Admin) -> anyhow::Result<()> {
         match self {
             SetupStep::Token(grants, file) => grants.look(&admin.client, file).await,
+            SetupStep::Policy(step) => step.look().await,
             SetupStep::Kubeconfig(request) => {
                 let known = (
                     "kubeconfig of ours",
@@ -256,11 +277,19 @@ impl SetupStep {
         }
     }
 
-    /// Does it; says what was done.
-    pub(super) async fn run(&self, admin: &Admin) -> Result<(), CliFailure> {
+    /// Does it; says what was done. What a person must do about files is in `hints`.
+    pub(super) async fn run(
+        &self,
+        admin: &Admin,
+        hints: &mut OwnerHints,
+    ) -> Result<(), CliFailure> {
         let done = match self {
-            SetupStep::Kubeconfig(request) => kubeconfig(request).await?,
-            SetupStep::Token(grants, file) => grants.make(&admin.client, file, DAEMON).await?,
+            SetupStep::Kubeconfig(request) => kubeconfig(request, hints).await?,
+            SetupStep::Policy(step) => step.run().await?,
+            SetupStep::Token(grants, file) => {
+                let group = (DAEMON, hints);
+                grants.make(&admin.client, file, group).await?
+            }
             SetupStep::Content(wanted) => {
                 let downloads = wanted.contains("import");
                 // The call replaces the whole list, so that it is read again.
@@ -273,7 +302,7 @@ impl SetupStep {
                 let all: Vec<&str> = wanted.iter().map(String::as_str).collect();
                 vec![format!("the storage {FILES} may hold {}", all.join(", "))]
             }
-            SetupStep::File { path, old, new } => write(path, old.as_deref(), new)?,
+            SetupStep::File { path, old, new } => write(path, (old.as_deref(), new), hints)?,
             SetupStep::Rights(path) => {
                 rights::open(path, DAEMON)?;
                 vec![format!("the group {DAEMON} may read {}", path.display())]
@@ -305,7 +334,10 @@ fn indented(text: &str) -> String {
         .fold(String::new(), |all, line| all + "     " + line + "\n")
 }
 
-async fn kubeconfig(request: &KubeconfigRequest) -> anyhow::Result<Vec<String>> {
+async fn kubeconfig(
+    request: &KubeconfigRequest,
+    hints: &mut OwnerHints,
+) -> anyhow::Result<Vec<String>> {
     if let Some(folder) = request.output.parent() {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot make {}", folder.display()))?;
@@ -323,12 +355,16 @@ async fn kubeconfig(request: &KubeconfigRequest) -> anyhow::Result<Vec<String>> 
         made.server,
         made.expires
     ));
-    done.extend(made.owner_hint.map(|hint| format!("note: {hint}")));
+    hints.add(made.owner_hint, &request.output);
     Ok(done)
 }
 
 /// Writes the file whole or not at all. What was there is kept beside it.
-fn write(path: &Path, old: Option<&str>, new: &str) -> anyhow::Result<Vec<String>> {
+fn write(
+    path: &Path,
+    (old, new): (Option<&str>, &str),
+    hints: &mut OwnerHints,
+) -> anyhow::Result<Vec<String>> {
     let mut done = Vec::new();
     let now = match std::fs::read_to_string(path) {
         Ok(text) => Some(text),
@@ -354,7 +390,7 @@ fn write(path: &Path, old: Option<&str>, new: &str) -> anyhow::Result<Vec<String
     let hint = write_credentials(path, new, DAEMON)
         .map_err(|why| anyhow::anyhow!("cannot write {}: {why}", path.display()))?;
     done.push(format!("wrote {}", path.display()));
-    done.extend(hint.map(|hint| format!("note: {hint}")));
+    hints.add(hint, path);
     Ok(done)
 }
 

@@ -9,6 +9,7 @@ use anyhow::{Context as _, anyhow, bail};
 use futures::stream::{self, StreamExt as _};
 
 use super::answers::{ProxmoxAnswers, SetupAnswers};
+use super::policy::{self, PolicyFound};
 use crate::broker::direct::Direct;
 use crate::cli::args::CONTROL_SOCKET;
 use crate::cli::channels;
@@ -45,6 +46,8 @@ pub(super) struct Survey {
     pub(super) server_unfit: Option<String>,
     /// The daemon's kubeconfig: what is wrong with it; `None`: it works and may do all that is needed.
     pub(super) kubeconfig_lacks: Option<String>,
+    /// Whether the admission policy holds the daemon.
+    pub(super) policy: PolicyFound,
     /// A token by which the daemon reaches PVE works.
     pub(super) token_works: bool,
     /// The digest of the file that the running daemon has read; `None` where none answers.
@@ -222,12 +225,13 @@ pub(super) async fn look(
     existing: &Existing,
 ) -> anyhow::Result<Survey> {
     let pve = pve(&admin.client).await.context("PVE")?;
-    let (kube, kubeconfig_lacks) = kubernetes(answers, existing).await?;
+    let (kube, kubeconfig_lacks, policy) = kubernetes(answers, existing).await?;
     Ok(Survey {
         pve,
         kube,
         server_unfit: server_unfit(answers, existing),
         kubeconfig_lacks,
+        policy,
         token_works: token_works(answers, existing).await,
         in_force: in_force().await,
     })
@@ -303,11 +307,11 @@ async fn pve(client: &Client) -> anyhow::Result<PveFound> {
     Ok(found)
 }
 
-/// The cluster by the administrator's kubeconfig or the daemon's own, and what the daemon's own lacks.
+/// The cluster by the administrator's kubeconfig or the daemon's own, what the daemon's own lacks, and the admission policy.
 async fn kubernetes(
     answers: &SetupAnswers,
     existing: &Existing,
-) -> anyhow::Result<(Option<KubeFound>, Option<String>)> {
+) -> anyhow::Result<(Option<KubeFound>, Option<String>, PolicyFound)> {
     let settings = &existing.settings.kubernetes;
     let own = Connector::File {
         path: settings.kubeconfig.clone(),
@@ -323,17 +327,24 @@ async fn kubernetes(
     };
     // An administrator's is used only where the daemon's own is not good: by then it is gone, as it should be.
     if let (Ok(client), None) = (&own, &lacks) {
-        return Ok((Some(find(client).await?), None));
+        return Ok((Some(find(client).await?), None, policy::look(client).await));
     }
     let Some(path) = &answers.kubernetes.kubeconfig else {
-        return Ok((None, lacks));
+        return Ok((None, lacks, PolicyFound::Unasked));
     };
     let admin = Connector::File {
         path: path.clone(),
         context: answers.kubernetes.context.clone(),
     };
     let admin = connect(admin).await.context("kubernetes.kubeconfig")?;
-    Ok((Some(find(&admin).await?), lacks))
+    let kube = find(&admin).await?;
+    let policy = match admin.has_admission_policies().await {
+        // It comes with the daemon's kubeconfig.
+        Ok(true) => PolicyFound::Unasked,
+        Ok(false) => PolicyFound::NoApi,
+        Err(error) => PolicyFound::Unseen(error.to_string()),
+    };
+    Ok((Some(kube), lacks, policy))
 }
 
 /// How the daemon's kubeconfig is asked for.
@@ -361,7 +372,8 @@ fn server_unfit(answers: &SetupAnswers, existing: &Existing) -> Option<String> {
         .map(|error| error.to_string())
 }
 
-async fn connect(connector: Connector) -> anyhow::Result<kubernetes::KubeClient> {
+/// Opens a way to Kubernetes; nothing is sent yet.
+pub(super) async fn connect(connector: Connector) -> anyhow::Result<kubernetes::KubeClient> {
     let client = kubernetes::KubeClient::new(connector, Clock::System, Arc::new(Unobserved)).await;
     match client.credentials().error {
         Some(error) => bail!("{error}"),

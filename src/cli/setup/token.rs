@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use anyhow::Context as _;
 use secrecy::ExposeSecret as _;
 
+use super::rights::OwnerHints;
 use super::survey::PveFound;
 use crate::cli::doctor::region::RegionSeen;
 use crate::cli::doctor::rights;
@@ -181,7 +182,7 @@ impl Grants {
         &self,
         client: &Client,
         secret_file: &std::path::Path,
-        group: &str,
+        (group, hints): (&str, &mut OwnerHints),
     ) -> anyhow::Result<Vec<String>> {
         let mut done = Vec::new();
         let users = client.users().await?;
@@ -239,7 +240,7 @@ impl Grants {
             self.token,
             secret_file.display()
         ));
-        done.extend(hint.map(|hint| format!("note: {hint}")));
+        hints.add(hint, secret_file);
         Ok(done)
     }
 }

@@ -70,7 +70,7 @@ pub struct Made {
     pub expires: Time,
     /// The API server in it.
     pub server: String,
-    /// Why the file's owner is not as it should be, if it is not.
+    /// Why the file's owner is not as it should be, if it is not, and the command that mends it but for the file's name at its end.
     pub owner_hint: Option<String>,
 }
 
@@ -212,11 +212,38 @@ async fn client(connector: Connector, clock: Clock) -> Result<KubeClient, Bootst
 /// Applies the manifest, and the admission policy where the API server knows such (server-side apply); returns what was
 /// applied.
 async fn apply(admin: &KubeClient, namespace: &str) -> Result<Vec<String>, BootstrapError> {
-    let mut applied = Vec::new();
     let mut objects = manifest::objects(namespace).map_err(BootstrapError::Admin)?;
-    if admin.has_admission_policies().await {
+    let known = admin.has_admission_policies().await;
+    if known.map_err(call(
+        "cannot look whether the API server has admission policies",
+    ))? {
         objects.extend(manifest::policy().map_err(BootstrapError::Admin)?);
     }
+    apply_all(admin, objects).await
+}
+
+/// Applies the admission policy alone, by the administrator's kubeconfig; gives the objects that were applied.
+///
+/// # Errors
+/// The kubeconfig cannot be used, or a call failed; objects before it are applied.
+pub async fn apply_policy(
+    request: &KubeconfigRequest,
+    clock: Clock,
+) -> Result<Vec<String>, BootstrapError> {
+    let connector = Connector::File {
+        path: request.admin.clone(),
+        context: request.context.clone(),
+    };
+    let admin = client(connector, clock).await?;
+    let objects = manifest::policy().map_err(BootstrapError::Admin)?;
+    apply_all(&admin, objects).await
+}
+
+async fn apply_all(
+    admin: &KubeClient,
+    objects: Vec<manifest::Object>,
+) -> Result<Vec<String>, BootstrapError> {
+    let mut applied = Vec::new();
     for object in objects {
         let said = object.said.clone();
         let request = KubeRequest::new("patch", object.kind, said.as_str(), object.path)

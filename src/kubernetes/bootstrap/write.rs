@@ -5,8 +5,8 @@ use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
-/// Writes `text` as root:`group` 0640. The answer says why the owner is another, when it is:
-/// somebody who is not root can make the file but not give it away.
+/// Writes `text` as root:`group` 0640. The answer says why the owner is another, when it is, and ends in the command that mends it,
+/// to which the file's name is added: somebody who is not root can make the file but not give it away.
 pub fn write_credentials(path: &Path, text: &str, group: &str) -> Result<Option<String>, String> {
     StagedCredentials::write(path, text, group)?.put_in_place()
 }
@@ -101,17 +101,17 @@ fn whole(temporary: &Path, text: &str, group: &str) -> Result<Option<String>, St
 
 fn give(file: &File, group: &str) -> Option<String> {
     if !nix::unistd::geteuid().is_root() {
-        return Some(format!(
-            "this is not root: give the file to root:{group} yourself"
-        ));
+        return Some(format!("this is not root; as root: chown root:{group}"));
     }
     match nix::unistd::Group::from_name(group) {
         Ok(Some(found)) => fchown(file, Some(0), Some(found.gid.as_raw()))
             .err()
-            .map(|error| format!("it could not be given to root:{group}: {error}")),
+            .map(|error| format!("{error}; on the host: chown root:{group}")),
         Ok(None) => Some(format!(
-            "there is no group {group} here (the package makes it): give the file to root:{group} on the host"
+            "there is no group {group} here (the package makes it); on the host: chown root:{group}"
         )),
-        Err(error) => Some(format!("the group {group} cannot be looked up: {error}")),
+        Err(error) => Some(format!(
+            "the group {group} cannot be looked up: {error}; on the host: chown root:{group}"
+        )),
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn answer(spec: &KubeSpec, segments: &[String]) -> Option<Value> {
             "kind": "APIGroupList", "apiVersion": "v1",
             "groups": groups().keys().map(|g| group(g)).collect::<Vec<_>>(),
         })),
-        ["api", "v1"] => Some(resources("", "v1")),
+        ["api", "v1"] => Some(resources(spec, "", "v1")),
         ["apis", name] if groups().contains_key(name) => {
             let mut group = group(name);
             group["kind"] = json!("APIGroup");
@@ -31,7 +31,7 @@ pub(super) fn answer(spec: &KubeSpec, segments: &[String]) -> Option<Value> {
             Some(group)
         }
         ["apis", name, version] if groups().get(name) == Some(version) => {
-            Some(resources(name, version))
+            Some(resources(spec, name, version))
         }
         _ => None,
     }
@@ -66,11 +66,20 @@ fn group(name: &str) -> Value {
     json!({"name": name, "versions": [shown], "preferredVersion": shown})
 }
 
-fn resources(group: &str, version: &str) -> Value {
+/// Whether the API server of this version has ValidatingAdmissionPolicy in its stable form, as from 1.30 on.
+fn has_policies(spec: &KubeSpec) -> bool {
+    let mut parts = spec.version.split('.').skip(1);
+    let minor = parts.next().and_then(|minor| minor.parse::<u32>().ok());
+    minor.is_none_or(|minor| minor >= 30)
+}
+
+fn resources(spec: &KubeSpec, group: &str, version: &str) -> Value {
     let mut list = Vec::new();
+    let policies = has_policies(spec);
     for row in RESOURCES
         .iter()
         .filter(|r| r.group == group && r.version == version)
+        .filter(|r| policies || !r.plural.starts_with("validatingadmissionpolic"))
     {
         list.extend(shown(row));
     }

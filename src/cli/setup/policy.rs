@@ -1,0 +1,157 @@
+//! Whether the admission policy holds the daemon, asked by a dry run as `doctor` asks; and the step that applies it.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use super::survey;
+use crate::clock::Clock;
+use crate::kubernetes::bootstrap::{self, KubeconfigRequest, USER};
+use crate::kubernetes::{Connector, KubeClient, KubeError};
+
+/// Where the package has the policy.
+const SHIPPED: &str = "/usr/share/pve-autoscaler/kubernetes/admission-policy.yaml";
+/// Times that it is asked, once a second, whether a policy that was just applied holds: API servers learn of a new one within seconds.
+const TRIES: usize = 15;
+
+/// What is known of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum PolicyFound {
+    /// Nobody was asked: the daemon's kubeconfig is missing or lacks something, or is another user's, whom the policy does not hold.
+    #[default]
+    Unasked,
+    /// The API server has no such policies.
+    NoApi,
+    /// It is not in force: it is not there, or not bound.
+    Missing,
+    InForce,
+    /// Why it could not be seen.
+    Unseen(String),
+}
+
+impl PolicyFound {
+    /// A line for what was found; `None` where all is well or nobody was asked.
+    pub(super) fn show(&self) -> Option<String> {
+        let words = match self {
+            PolicyFound::Unasked | PolicyFound::InForce => return None,
+            PolicyFound::NoApi => {
+                "this API server has no ValidatingAdmissionPolicy, which Kubernetes has from 1.30 on: RBAC alone holds the daemon"
+            }
+            PolicyFound::Missing => "not in force: RBAC alone holds the daemon",
+            PolicyFound::Unseen(why) => &format!("whether it is in force is not known: {why}"),
+        };
+        Some(format!("  Admission policy: {words}\n"))
+    }
+}
+
+/// Asks with the daemon's own kubeconfig.
+pub(super) async fn look(own: &KubeClient) -> PolicyFound {
+    match own.has_admission_policies().await {
+        Ok(true) => {}
+        Ok(false) => return PolicyFound::NoApi,
+        Err(error) => return PolicyFound::Unseen(error.to_string()),
+    }
+    match own.user_name().await {
+        Ok(name) if name == USER => {}
+        Ok(_) => return PolicyFound::Unasked,
+        Err(error) => return PolicyFound::Unseen(error.to_string()),
+    }
+    match own.try_other_secret().await {
+        Ok(()) => PolicyFound::Missing,
+        Err(KubeError::Refused { .. }) => PolicyFound::InForce,
+        Err(error) => PolicyFound::Unseen(error.to_string()),
+    }
+}
+
+/// The step that applies it.
+#[derive(Clone, Debug)]
+pub(super) struct PolicyStep {
+    /// Has the administrator's kubeconfig, and where the daemon's own is.
+    pub(super) request: KubeconfigRequest,
+    /// The context of the daemon's own kubeconfig.
+    pub(super) own_context: Option<String>,
+}
+
+impl PolicyStep {
+    /// What it does, and what a person would type for it.
+    pub(super) fn show(&self) -> String {
+        let context = self.request.context.as_ref();
+        let context = context.map(|context| format!(" --context {context}"));
+        format!(
+            "apply the admission policy, which is not in force\n     kubectl --kubeconfig {}{} apply -f {SHIPPED}\n",
+            self.request.admin.display(),
+            context.unwrap_or_default()
+        )
+    }
+
+    /// Looks whether the administrator's kubeconfig can be used.
+    pub(super) async fn look(&self) -> anyhow::Result<()> {
+        let admin = Connector::File {
+            path: self.request.admin.clone(),
+            context: self.request.context.clone(),
+        };
+        let admin = survey::connect(admin).await;
+        admin.context("kubernetes.kubeconfig").map(drop)
+    }
+
+    /// Applies it, and waits until it holds the daemon; says what was done.
+    pub(super) async fn run(&self) -> anyhow::Result<Vec<String>> {
+        let applied = bootstrap::apply_policy(&self.request, Clock::System).await?;
+        let mut done: Vec<String> = applied
+            .iter()
+            .map(|object| format!("applied {object}"))
+            .collect();
+        let own = Connector::File {
+            path: self.request.output.clone(),
+            context: self.own_context.clone(),
+        };
+        let own = survey::connect(own).await?;
+        let mut found = look(&own).await;
+        for _ in 1..TRIES {
+            if found != PolicyFound::Missing {
+                break;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            found = look(&own).await;
+        }
+        done.push(if found == PolicyFound::InForce {
+            "it is in force: another Secret than a bootstrap token is refused (dry run)".to_owned()
+        } else {
+            format!("note: it was not seen in force within {TRIES} s; pve-autoscaler doctor says whether it is")
+        });
+        Ok(done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::kubernetes::{Unobserved, in_memory};
+    use crate::model::time::Time;
+    use crate::sim::kube::{Kube, KubeSpec};
+
+    /// What is found with these credentials in a cluster of this version, to which nobody has applied the policy.
+    async fn found(version: &str, user: &str) -> PolicyFound {
+        let clock = Clock::starting_at(Time(1_795_000_000_000));
+        let spec = KubeSpec {
+            version: version.to_owned(),
+            ..KubeSpec::default()
+        };
+        let kube = Kube::new(spec, clock, 5);
+        let router = in_memory(kube.router_as(user));
+        look(&KubeClient::new(router, clock, Arc::new(Unobserved)).await).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_policy_is_missing_where_there_could_be_one_that_holds_the_user() {
+        assert_eq!(found("v1.34.1", USER).await, PolicyFound::Missing);
+        assert_eq!(found("v1.30.0", USER).await, PolicyFound::Missing);
+        assert_eq!(found("v1.29.14", USER).await, PolicyFound::NoApi);
+        assert_eq!(found("v1.34.1", "somebody").await, PolicyFound::Unasked);
+        let told = PolicyFound::NoApi.show().expect("it is told");
+        assert!(told.contains("from 1.30 on"), "{told}");
+        assert_eq!(PolicyFound::InForce.show(), None);
+    }
+}
