@@ -16,6 +16,10 @@ use crate::model::time::Time;
 
 /// What the keys of cluster-info begin with that hold signatures.
 const SIGNATURE: &str = "jws-kubeconfig-";
+/// What `kubeadm join` reads beside cluster-info: ConfigMaps in `kube-system`.
+const FOR_KUBEADM: [&str; 2] = ["kubeadm-config", "kubelet-config"];
+/// The status of a call that the caller has no right to.
+const FORBIDDEN: u16 = 403;
 
 /// What a machine needs to find and trust the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +94,26 @@ impl KubeClient {
             .collect();
         let info = read_cluster_info(text).map_err(|message| unusable(call, &message))?;
         Ok(ClusterInfo { signatures, ..info })
+    }
+
+    /// Which of the ConfigMaps are not there that `kubeadm join` reads beside cluster-info. For whom may not read them, as the daemon, none is
+    /// missing.
+    ///
+    /// # Errors
+    /// It cannot be asked, or is refused for another reason.
+    pub async fn missing_for_kubeadm(&self) -> Result<Vec<&'static str>, KubeError> {
+        let mut missing = Vec::new();
+        for name in FOR_KUBEADM {
+            let path = format!("/api/v1/namespaces/kube-system/configmaps/{name}");
+            let request = KubeRequest::new("get", "configmaps", name, path);
+            match self.read::<wire::MetadataOnly>(request).await {
+                Ok(_) => {}
+                Err(error) if error.code() == Some(FORBIDDEN) => {}
+                Err(error) if error.not_found() => missing.push(name),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(missing)
     }
 
     /// The API server's version and clock.

@@ -3,6 +3,7 @@
 mod adopt;
 mod demo;
 mod doctor;
+mod doctor_faults;
 mod doctor_network;
 mod doctor_regions;
 mod live;

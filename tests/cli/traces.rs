@@ -17,7 +17,7 @@ use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::{GuestSpec, KubeGuests, Range};
 use pve_autoscaler::sim::kube::{Kube, KubeSpec};
 use pve_autoscaler::sim::listen::{Listener, Tls};
-use pve_autoscaler::sim::pve::{Pve, PveSpec};
+use pve_autoscaler::sim::pve::{AdminAct, Pve, PveSpec};
 use pve_autoscaler::sim::workload::{Act, Workload, WorkloadKind, WorkloadPods, WorkloadStep};
 use serde_json::{Map, Value, json};
 
@@ -274,10 +274,15 @@ impl Stage {
 
     /// The same with this PVE cluster.
     pub(crate) fn of(spec: PveSpec, port: u16) -> Stage {
+        Stage::of_both(spec, KubeSpec::default(), port)
+    }
+
+    /// The same with these clusters.
+    pub(crate) fn of_both(spec: PveSpec, kube: KubeSpec, port: u16) -> Stage {
         let folder = tempfile::tempdir().expect("a folder");
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         let inside = runtime.enter();
-        let kube = Kube::new(KubeSpec::default(), Clock::System, 1);
+        let kube = Kube::new(kube, Clock::System, 1);
         let quick = |seconds: i64| Range {
             min: Span::seconds(seconds),
             max: Span::seconds(seconds),
@@ -379,6 +384,12 @@ impl Stage {
         let listener = tokio::net::UnixListener::bind(socket).expect("a socket");
         tokio::spawn(async move { axum::serve(listener, router).await });
         drop(inside);
+    }
+
+    /// Somebody does something to PVE.
+    pub(crate) fn act(&self, act: &AdminAct) {
+        let _inside = self.runtime.enter();
+        self.pve.administer(act).expect("it is possible");
     }
 
     /// Makes an object, as an administrator.

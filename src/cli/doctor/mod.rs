@@ -41,6 +41,8 @@ mod state;
 mod tags;
 mod talos;
 pub(super) mod templates;
+#[cfg(test)]
+mod tests;
 mod topology;
 pub(super) mod user;
 mod wire;

@@ -108,7 +108,7 @@ pub(super) async fn reach(
 }
 
 /// Reads a region; `None` when PVE could not be read.
-async fn read(
+pub(super) async fn read(
     client: &Client,
     name: &str,
     settings: &Settings,

@@ -8,7 +8,7 @@ use super::hardware;
 use super::images::ImagesFound;
 use super::network;
 use super::policy::PolicyFound;
-use super::survey::{self, Existing, Survey};
+use super::survey::{self, Existing, KubeFound, Survey};
 use super::templates::{self, TemplateSource};
 use crate::config::file::{ChannelKind, Method};
 use crate::config::scalar::VmidRange;
@@ -212,7 +212,7 @@ pub(super) fn kubernetes(survey: &Survey, answers: &SetupAnswers, proposal: &mut
         return;
     };
     match kube.method() {
-        Some(Method::Kubeadm) => {}
+        Some(Method::Kubeadm) => proposal.notes.extend(warn_of_kubeadm(kube)),
         Some(method) => {
             let why = format!("the API server says {}", kube.version);
             let shown = if method == Method::K3s { "k3s" } else { "rke2" };
@@ -225,6 +225,17 @@ pub(super) fn kubernetes(survey: &Survey, answers: &SetupAnswers, proposal: &mut
                 .to_owned(),
         ),
     }
+}
+
+/// What machines that run `kubeadm join` would fail on.
+fn warn_of_kubeadm(kube: &KubeFound) -> Option<String> {
+    let lacks = kube.kubeadm_lacks.join(", ");
+    (!lacks.is_empty()).then(|| {
+        format!(
+            "the cluster has kube-public/cluster-info, and not what `kubeadm join` reads besides in kube-system: {lacks}. Machines would not join by it: \
+             `kubeadm init phase upload-config all` on a control plane node makes it where kubeadm made the cluster; else set [pool.NAME.join], docs/joining.md"
+        )
+    })
 }
 
 fn way(answers: &SetupAnswers, channel: ChannelKind, proposal: &mut Proposal) {

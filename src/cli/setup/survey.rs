@@ -83,6 +83,8 @@ pub(super) struct KubeFound {
     pub(super) nodes: Vec<NodeFound>,
     /// `kube-public/cluster-info` is there: kubeadm made the cluster.
     pub(super) kubeadm: bool,
+    /// ConfigMaps of kubeadm in `kube-system` that joining machines read and that are not there.
+    pub(super) kubeadm_lacks: Vec<&'static str>,
 }
 
 impl KubeFound {
@@ -389,11 +391,17 @@ async fn find(client: &kubernetes::KubeClient) -> anyhow::Result<KubeFound> {
         Err(error) if error.not_found() => false,
         Err(error) => return Err(error.into()),
     };
+    let kubeadm_lacks = if kubeadm {
+        client.missing_for_kubeadm().await?
+    } else {
+        Vec::new()
+    };
     Ok(KubeFound {
         version: version.version,
         server: client.credentials().server,
         nodes,
         kubeadm,
+        kubeadm_lacks,
     })
 }
 
@@ -455,3 +463,6 @@ pub(super) fn channel(answers: &SetupAnswers, existing: &Existing, here: bool) -
     };
     answers.proxmox.channel.or(of_file).unwrap_or(fitting)
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::super::answers::Addresses;
 use super::super::images::Image;
-use super::super::survey::{KubeFound, PveFound};
+use super::super::survey::PveFound;
 use super::super::text;
 use super::*;
 use crate::pve::{Bridge, GuestResource, HostResource, StorageResource, VmConfig};
@@ -138,6 +138,29 @@ fn a_cluster_of_k3s_gets_a_template_and_a_pool_for_k3s() {
         assert!(text.contains("hosts = [\"pve2\"]"), "{text}");
         let settings = crate::config::parse(&text, "test");
         assert!(settings.is_ok_and(|settings| settings.configured), "{text}");
+    }
+}
+
+/// Such a cluster has cluster-info, and its machines fail in the first step of their join.
+#[test]
+fn a_cluster_without_what_kubeadm_reads_is_told() {
+    let notes = |lacks: &[&'static str]| {
+        let mut survey = survey();
+        survey.kube = survey.kube.map(|kube| KubeFound {
+            kubeadm_lacks: lacks.to_vec(),
+            ..kube
+        });
+        proposed(&survey, &SetupAnswers::default()).0.notes
+    };
+    let before = notes(&[]);
+    let all = notes(&["kubeadm-config", "kubelet-config"]);
+    assert_eq!(all.len(), before.len() + 1, "{all:?}");
+    for words in [
+        "in kube-system: kubeadm-config, kubelet-config. ",
+        "`kubeadm init phase upload-config all`",
+        "[pool.NAME.join]",
+    ] {
+        assert!(all.iter().any(|note| note.contains(words)), "{all:?}");
     }
 }
 
