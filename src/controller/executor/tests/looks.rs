@@ -274,6 +274,97 @@ fn a_node_that_is_not_the_one_of_the_plan_stays() {
     });
 }
 
+/// Whoever has a token of a machine that is gone could join a node of that name.
+#[test]
+fn the_token_of_a_machine_that_goes_is_deleted_whichever_way_it_goes() {
+    let kinds = [
+        Kind::Remove { drain: true },
+        Kind::DropIntent,
+        Kind::DeletePlaceholder,
+    ];
+    for kind in kinds {
+        simulate(async {
+            let lab = lab("").await;
+            let entry = lab.tools.journal.get(&lab.machine()).expect("an entry");
+            let token = entry.spec.mark.token;
+            assert!(!token.is_empty(), "it joined by a token");
+            let name = format!("bootstrap-token-{token}");
+            let is_there = || {
+                let secrets = lab.world.kube.objects("v1", "Secret");
+                secrets
+                    .iter()
+                    .any(|secret| secret["metadata"]["name"] == name)
+            };
+            if !is_there() {
+                let secret = json!({
+                    "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
+                    "metadata": {"name": name, "namespace": "kube-system"},
+                });
+                let path = "/api/v1/namespaces/kube-system/secrets";
+                lab.api("POST", path, secret).await;
+            }
+            assert!(is_there());
+            if !matches!(kind, Kind::Remove { .. }) {
+                lab.administer(&AdminAct::Destroy { vmid: lab.vmid() });
+            }
+            assert_eq!(lab.perform(kind.clone()).await, Ok(()), "{kind:?}");
+            assert!(!is_there(), "{kind:?}");
+            assert_eq!(lab.tools.journal.get(&lab.machine()), None, "{kind:?}");
+        });
+    }
+}
+
+#[test]
+fn a_node_that_is_released_takes_pods_once_no_shutdown_can_come() {
+    for (step, asked) in [
+        (Step::Drain, false),
+        (Step::Detach, false),
+        (Step::Drain, true),
+    ] {
+        simulate(async {
+            let lab = lab("").await;
+            let now = lab.tools.clock.now();
+            let node = lab.removals[0].target.node.clone().expect("a node");
+            let cordoned = lab.tools.kube.mark_leaving(&node, now).await;
+            cordoned.expect("it is cordoned");
+            let begun = |entry: &mut JournalEntry| {
+                entry.step = step;
+                entry.power_off_sent = asked.then_some(now);
+            };
+            lab.tools
+                .journal
+                .update(&lab.machine(), begun)
+                .expect("kept");
+            let began = tokio::time::Instant::now();
+            assert_eq!(lab.perform(Kind::Release).await, Ok(()));
+            let waited =
+                began.elapsed() >= LATE_CALL.to_std().saturating_sub(Duration::from_secs(5));
+            assert_eq!(waited, asked, "{:?}", began.elapsed());
+            lab.in_service(0).await;
+        });
+    }
+}
+
+/// A clone has its template's protection until its first configuration write, which failed here.
+#[test]
+fn a_vm_that_its_template_protects_goes() {
+    simulate(async {
+        let mut lab = lab("").await;
+        let way = RouterTransport::new(lab.world.pve.router_as("root@pam"));
+        let client = crate::pve::Client::new(Arc::new(way));
+        let regions = lab.tools.pve.values_mut();
+        regions.for_each(|known| *known = client.clone());
+        lab.edit("protection", Some("1"));
+        let unwritten = |entry: &mut JournalEntry| entry.configured = false;
+        lab.tools
+            .journal
+            .update(&lab.machine(), unwritten)
+            .expect("kept");
+        assert_eq!(lab.remove(0).await.0, Ok(()));
+        lab.gone(0);
+    });
+}
+
 /// A VM with the UUID of the machine, and what else it has.
 fn twin(lab: &Lab, vmid: u32, name: &str, template: bool) -> AdminAct {
     let uuid = lab.world.pve.vm(lab.vmid()).expect("it is there").uuid;
