@@ -13,6 +13,7 @@ mod limits;
 mod new_vms;
 mod ownership;
 mod pools;
+mod proofs;
 mod reads;
 mod records;
 mod removals;

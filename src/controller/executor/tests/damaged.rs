@@ -318,6 +318,30 @@ fn no_damaged_list_ends_a_machine() {
     });
 }
 
+/// The list does not show a VM that is off, and its node is not Ready any more: what its host says of the VM counts.
+#[test]
+fn a_node_stays_whose_vm_the_list_hides() {
+    let runtime = runtime();
+    let lab = runtime.block_on(lab(1));
+    let (entry, target) = (first(&lab), lab.removals[0].target.clone());
+    runtime.block_on(async {
+        let off = AdminAct::PowerOff { vmid: target.vmid };
+        lab.world.pve.administer(&off).expect("it is there");
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        let way = Damaging {
+            hidden: Some(target.vmid),
+            ..damaging(&lab, 0, 0, None)
+        };
+        let mut action = action(&entry, Kind::DeleteNode);
+        action.target = target;
+        let done = perform(tools(&lab, way), action, Some(entry.clone()));
+        let failure = Box::pin(done).await.result.expect_err("the VM is there");
+        let why = "though PVE does not list it";
+        assert!(failure.message.contains(why), "{failure:?}");
+        assert!(!lab.world.kube.objects("v1", "Node").is_empty());
+    });
+}
+
 /// A removal on such a way ends with the VM gone, or with the entry of a VM that is there.
 #[test]
 fn a_removal_leaves_no_vm_that_nobody_knows() {

@@ -45,6 +45,12 @@ impl Lab {
         Box::pin(ended).await.result
     }
 
+    fn evictions_of_web(&self) -> usize {
+        let (_, lines) = self.world.kube.trace();
+        let asked = lines.iter().filter(|line| line.contains("/eviction"));
+        asked.count()
+    }
+
     fn clones(&self) -> usize {
         let requests = self.world.pve.requests();
         let clones = requests.iter().filter(|seen| seen.path.ends_with("/clone"));
@@ -171,6 +177,268 @@ fn the_node_of_a_vm_that_is_gone_stays_as_long_as_it_is_ready() {
         assert_eq!(ended, Ok(()));
         assert!(took >= Duration::from_secs(20), "{took:?}");
         lab.gone(0);
+    });
+}
+
+/// A removal has switched the VM off, and with that an edit of its UUID came into force: the node is known by the UUID that the VM
+/// had. A VM that runs is known by the UUID that it has.
+#[test]
+fn a_vm_that_a_removal_switched_off_is_known_by_the_uuid_it_had() {
+    let other = Some("uuid=0badcafe-0000-4000-8000-000000000001");
+    for off in [true, false] {
+        simulate(async {
+            let lab = lab("").await;
+            let begun = |entry: &mut JournalEntry| entry.step = Step::Shutdown;
+            lab.tools
+                .journal
+                .update(&lab.machine(), begun)
+                .expect("kept");
+            if off {
+                lab.administer(&AdminAct::PowerOff { vmid: lab.vmid() });
+                tokio::time::sleep(Duration::from_mins(1)).await;
+            }
+            lab.edit("smbios1", other);
+            let (ended, _) = lab.remove(0).await;
+            if off {
+                assert_eq!(ended, Ok(()));
+                return lab.gone(0);
+            }
+            let failure = ended.expect_err("nobody knows what runs there");
+            assert!(failure.message.contains("0badcafe"), "{failure:?}");
+            assert!(lab.world.pve.vm(lab.vmid()).is_some_and(|vm| vm.running));
+            assert_eq!(lab.evictions_of_web(), 0);
+        });
+    }
+}
+
+/// Somebody deleted the Node while its VM runs. Its pods were not evicted and may run on.
+#[test]
+fn a_vm_whose_node_is_gone_runs_on_unless_a_removal_of_ours_came_that_far() {
+    for (step, vm_is_off) in [(Step::Done, false), (Step::Shutdown, true)] {
+        simulate(async {
+            let lab = lab("").await;
+            let set = |entry: &mut JournalEntry| entry.step = step;
+            lab.tools.journal.update(&lab.machine(), set).expect("kept");
+            if vm_is_off {
+                lab.administer(&AdminAct::PowerOff { vmid: lab.vmid() });
+                tokio::time::sleep(Duration::from_mins(1)).await;
+            }
+            lab.api("DELETE", &lab.node_path(0), json!({})).await;
+            let (ended, _) = lab.remove(0).await;
+            if vm_is_off {
+                assert_eq!(ended, Ok(()));
+                return lab.gone(0);
+            }
+            let failure = ended.expect_err("its pods may run on");
+            assert!(failure.transient, "{failure:?}");
+            let why = "is gone, and not by us";
+            assert!(failure.message.contains(why), "{failure:?}");
+            assert!(lab.world.pve.vm(lab.vmid()).is_some_and(|vm| vm.running));
+            let entry = lab.tools.journal.get(&lab.machine()).expect("kept");
+            assert_eq!(entry.step, Step::Done);
+        });
+    }
+}
+
+#[test]
+fn a_machine_whose_vm_and_node_are_gone_is_forgotten() {
+    simulate(async {
+        let lab = lab("").await;
+        lab.administer(&AdminAct::Destroy { vmid: lab.vmid() });
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        lab.api("DELETE", &lab.node_path(0), json!({})).await;
+        assert_eq!(lab.remove(0).await.0, Ok(()));
+        lab.gone(0);
+    });
+}
+
+/// The machine's name and its VM are those of the plan, and the node has registered anew since.
+#[test]
+fn a_node_that_is_not_the_one_of_the_plan_stays() {
+    simulate(async {
+        let mut lab = lab("").await;
+        let planned = lab.removals[0].target.node.as_mut();
+        planned.expect("a node").uid = "another".into();
+        let kinds = [
+            Kind::Remove { drain: true },
+            Kind::Remove { drain: false },
+            Kind::DeleteNode,
+        ];
+        for kind in kinds {
+            let failure = lab.perform(kind).await.expect_err("it is another");
+            let why = "is not the one it was when this was planned";
+            assert!(failure.message.contains(why), "{failure:?}");
+            lab.in_service(0).await;
+        }
+        assert_eq!(lab.evictions_of_web(), 0);
+    });
+}
+
+/// Whoever has a token of a machine that is gone could join a node of that name.
+#[test]
+fn the_token_of_a_machine_that_goes_is_deleted_whichever_way_it_goes() {
+    let kinds = [
+        Kind::Remove { drain: true },
+        Kind::DropIntent,
+        Kind::DeletePlaceholder,
+    ];
+    for kind in kinds {
+        simulate(async {
+            let lab = lab("").await;
+            let entry = lab.tools.journal.get(&lab.machine()).expect("an entry");
+            let token = entry.spec.mark.token;
+            assert!(!token.is_empty(), "it joined by a token");
+            let name = format!("bootstrap-token-{token}");
+            let is_there = || {
+                let secrets = lab.world.kube.objects("v1", "Secret");
+                secrets
+                    .iter()
+                    .any(|secret| secret["metadata"]["name"] == name)
+            };
+            if !is_there() {
+                let secret = json!({
+                    "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
+                    "metadata": {"name": name, "namespace": "kube-system"},
+                });
+                let path = "/api/v1/namespaces/kube-system/secrets";
+                lab.api("POST", path, secret).await;
+            }
+            assert!(is_there());
+            if !matches!(kind, Kind::Remove { .. }) {
+                lab.administer(&AdminAct::Destroy { vmid: lab.vmid() });
+            }
+            assert_eq!(lab.perform(kind.clone()).await, Ok(()), "{kind:?}");
+            assert!(!is_there(), "{kind:?}");
+            assert_eq!(lab.tools.journal.get(&lab.machine()), None, "{kind:?}");
+        });
+    }
+}
+
+#[test]
+fn a_node_that_is_released_takes_pods_once_no_shutdown_can_come() {
+    for (step, asked) in [
+        (Step::Drain, false),
+        (Step::Detach, false),
+        (Step::Drain, true),
+    ] {
+        simulate(async {
+            let lab = lab("").await;
+            let now = lab.tools.clock.now();
+            let node = lab.removals[0].target.node.clone().expect("a node");
+            let cordoned = lab.tools.kube.mark_leaving(&node, now).await;
+            cordoned.expect("it is cordoned");
+            let begun = |entry: &mut JournalEntry| {
+                entry.step = step;
+                entry.power_off_sent = asked.then_some(now);
+            };
+            lab.tools
+                .journal
+                .update(&lab.machine(), begun)
+                .expect("kept");
+            let began = tokio::time::Instant::now();
+            assert_eq!(lab.perform(Kind::Release).await, Ok(()));
+            let waited =
+                began.elapsed() >= LATE_CALL.to_std().saturating_sub(Duration::from_secs(5));
+            assert_eq!(waited, asked, "{:?}", began.elapsed());
+            lab.in_service(0).await;
+        });
+    }
+}
+
+/// A clone has its template's protection until its first configuration write, which failed here.
+#[test]
+fn a_vm_that_its_template_protects_goes() {
+    simulate(async {
+        let mut lab = lab("").await;
+        let way = RouterTransport::new(lab.world.pve.router_as("root@pam"));
+        let client = crate::pve::Client::new(Arc::new(way));
+        let regions = lab.tools.pve.values_mut();
+        regions.for_each(|known| *known = client.clone());
+        lab.edit("protection", Some("1"));
+        let unwritten = |entry: &mut JournalEntry| entry.configured = false;
+        lab.tools
+            .journal
+            .update(&lab.machine(), unwritten)
+            .expect("kept");
+        assert_eq!(lab.remove(0).await.0, Ok(()));
+        lab.gone(0);
+    });
+}
+
+/// A VM with the UUID of the machine, and what else it has.
+fn twin(lab: &Lab, vmid: u32, name: &str, template: bool) -> AdminAct {
+    let uuid = lab.world.pve.vm(lab.vmid()).expect("it is there").uuid;
+    AdminAct::AddMachine(crate::sim::pve::MachineSpec {
+        vmid,
+        host: "pve1".to_owned(),
+        container: false,
+        template,
+        running: false,
+        storage: "shared".to_owned(),
+        disk: 1 << 30,
+        disk_used: 1 << 20,
+        cloudinit: false,
+        pool: None,
+        config: [
+            ("name".to_owned(), name.to_owned()),
+            ("smbios1".to_owned(), format!("uuid={uuid}")),
+        ]
+        .into(),
+    })
+}
+
+/// Its VM was restored under another VMID, in our range or with the machine's name. A template cannot run, and a container has no UUID.
+#[test]
+fn a_node_is_deleted_when_no_vm_is_behind_it() {
+    type Beside = fn(&Lab) -> AdminAct;
+    let name = |lab: &Lab| lab.machine().to_string();
+    let beside: [(Option<Beside>, bool); 5] = [
+        (None, true),
+        (Some(|lab| twin(lab, 9115, "restored", false)), false),
+        (Some(|lab| twin(lab, 500, &lab.machine(), false)), false),
+        (Some(|lab| twin(lab, 500, "restored", false)), true),
+        (Some(|lab| twin(lab, 9115, "restored", true)), true),
+    ];
+    for (number, (act, goes)) in beside.into_iter().enumerate() {
+        simulate(async {
+            let lab = lab("").await;
+            let ready = lab
+                .perform(Kind::DeleteNode)
+                .await
+                .expect_err("it is Ready");
+            assert!(ready.message.contains("is Ready"), "{ready:?}");
+            lab.administer(&AdminAct::PowerOff { vmid: lab.vmid() });
+            tokio::time::sleep(Duration::from_mins(1)).await;
+            let off = lab.perform(Kind::DeleteNode).await.expect_err("it is off");
+            assert!(off.message.contains("it is not gone"), "{off:?}");
+            if let Some(act) = act {
+                lab.administer(&act(&lab));
+            }
+            lab.administer(&AdminAct::Destroy { vmid: lab.vmid() });
+            let ended = lab.perform(Kind::DeleteNode).await;
+            assert_eq!(ended.is_ok(), goes, "{number}: {ended:?}");
+            let nodes = lab.world.kube.objects("v1", "Node");
+            let there = nodes
+                .iter()
+                .any(|node| node["metadata"]["name"] == name(&lab));
+            assert_eq!(there, !goes, "{number}");
+        });
+    }
+}
+
+/// What is on a host without power cannot run: its word is not waited for.
+#[test]
+fn a_node_goes_whose_vm_is_not_listed_when_its_host_is_off() {
+    simulate(async {
+        let lab = lab("").await;
+        let host = lab.removals[0].target.host.to_string();
+        lab.administer(&AdminAct::Destroy { vmid: lab.vmid() });
+        lab.administer(&AdminAct::HostOnline {
+            host,
+            online: false,
+        });
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert_eq!(lab.perform(Kind::DeleteNode).await, Ok(()));
     });
 }
 
