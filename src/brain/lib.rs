@@ -36,7 +36,7 @@ use decision::turn::{DECISION_STEPS, DecisionBuilder};
 use lifecycle::{backoff, find_holds, in_place, life, migrated, power, reregistered, sweep};
 use report::{chosen_hosts, growth, hosts, lost_cpus, networks, pools};
 use scale_down::{evacuate, shrink};
-use scale_up::{first_to_open, grow, limits};
+use scale_up::{first_to_open, grow, open_offers};
 use simulation::followers::ListOpen;
 use simulation::{capacity, demand, offer, pack, places};
 
@@ -84,7 +84,7 @@ fn decide_on(
     let evacuees = evacuate::plan(&mut turn, &mut world);
     let demand = demand::collect(&mut turn, &mut world, &evacuees.displaced);
     grow::domains::open(&turn, &mut world, &choices, &demand);
-    let offers = (&choices, limits::list_open as ListOpen<'_, '_>);
+    let offers = (&choices, open_offers::list_open as ListOpen<'_, '_>);
     let (unplaced, fit_index) = pack::existing(&mut turn, &mut world, demand, offers);
     grow::plan(&mut turn, &mut world, &choices, unplaced, fit_index);
     growth::report(&mut turn, &choices);

@@ -19,7 +19,6 @@ use crate::scale_up::hosts::{self, HostCapacity, HostDemand, HostRank, MachineSi
 use crate::scale_up::machine_disks;
 use crate::scale_up::numbers::{NumberDemands, NumberRooms};
 use crate::scale_up::stores::{StoreIndexes, Stores};
-use crate::simulation::followers::OpenOffers;
 use crate::simulation::offer::{Choice, ChoiceList, Offer};
 
 /// What is taken, machines planned in this decision included.
@@ -42,21 +41,6 @@ pub(crate) struct LimitTracker {
     addresses: FreeAddresses,
     /// Below this, every VMID of the region's range is taken.
     first_free: BTreeMap<Arc<str>, u32>,
-}
-
-/// The offers of which one more machine may be made now.
-pub(crate) fn list_open<'c, 'a>(
-    turn: &DecisionBuilder<'a>,
-    choices: &'c ChoiceList<'a>,
-) -> OpenOffers<'c, 'a> {
-    let limits = LimitTracker::of(turn);
-    let open = choices
-        .iter()
-        .filter(|choice| limits.admits(turn, choice).is_ok());
-    let offers = open.flat_map(|choice| choice.offers.iter().map(move |offer| (choice, offer)));
-    offers
-        .filter(|(choice, offer)| limits.host_admits(choice, offer).is_ok())
-        .collect()
 }
 
 /// What limits still allow, in numbers that a search can reckon with.
