@@ -53,7 +53,7 @@ async fn config_maps_of_kubeadm_that_are_gone_are_found_by_who_may_look() {
     );
     for (name, missing) in [
         ("kubelet-config", &["kubelet-config"][..]),
-        ("kubeadm-config", &["kubeadm-config", "kubelet-config"]),
+        ("kubeadm-config", &["kubeadm-config", "kubelet-config"][..]),
     ] {
         let request = http::Request::delete(format!("{MAPS}/{name}"))
             .body(Body::empty())
