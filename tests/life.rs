@@ -451,7 +451,7 @@ fn people_are_told_under_cluster_autoscalers_reasons() {
                 ("Pod NotTriggerScaleUp: ", "general/small: cpu: asks 64"),
                 (
                     "ConfigMap ScaledUpGroup: ",
-                    "1 pending pod fits nowhere else: default/web-",
+                    "1 pod fits nowhere else: default/web-",
                 ),
                 ("ConfigMap FailedToScaleUpGroup: ", "failed in step join: "),
                 ("ConfigMap ScaleDownEmpty: ", "removing machine general-"),

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::args::{ControlOptions, SnapshotOptions};
 use super::complete;
+use super::output::OutputFormat;
 use super::{CliFailure, explain, place, print, runtime, write};
 use crate::controller::control::{self, ControlCommand, EvacuationAnswer, EvacuationOrder};
 use crate::model::foreign;
@@ -115,7 +116,7 @@ pub(super) fn retry(options: &RetryOptions) -> Result<(), CliFailure> {
     let ended = ended.iter().fold(String::new(), |text, wait| {
         text + "no longer waits: " + wait + "\n"
     });
-    print(&ended)
+    print(&OutputFormat::Table.laid_out(&ended))
 }
 
 /// Begins or ends the evacuation of a host.

@@ -297,7 +297,7 @@ pub enum Reason {
     },
 }
 
-/// The pods that a machine is for, the first few by name.
+/// The pods that a machine is for, the first few by name. They need not be pending: those of a node that is given up run still.
 fn pending(pods: &[ObjectKey]) -> String {
     let names: Vec<String> = pods.iter().take(3).map(ToString::to_string).collect();
     let more = if pods.len() > names.len() {
@@ -306,7 +306,7 @@ fn pending(pods: &[ObjectKey]) -> String {
         ""
     };
     let fit = if pods.len() == 1 { "fits" } else { "fit" };
-    let all = words::count(pods.len(), "pending pod");
+    let all = words::count(pods.len(), "pod");
     format!("{all} {fit} nowhere else: {}{more}", names.join(", "))
 }
 

@@ -350,7 +350,7 @@ fn times_are_the_hosts_for_people_and_utc_for_programs() {
 fn a_young_pod_calls_for_no_node_before_new_pod_scale_up_delay() {
     let usual = plan("");
     assert!(
-        usual.contains("1 pending pod fits nowhere else: shop/db-0"),
+        usual.contains("1 pod fits nowhere else: shop/db-0"),
         "{usual}"
     );
     let over = plan("[scale_up]\nnew_pod_scale_up_delay = \"60s\"\n");

@@ -186,7 +186,7 @@ fn the_commands_that_ask_answer_at_the_demo() {
     );
     let said = person.types(of_pool, &[("POOL", "general")]);
     assert!(
-        said.contains("pending pods fit nowhere else: default/web-"),
+        said.contains("pods fit nowhere else: default/web-"),
         "{said}"
     );
 

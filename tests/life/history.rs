@@ -50,7 +50,7 @@ fn history_and_replay_answer_with_the_daemon_stopped() {
     };
     let made = line("make general-").unwrap_or_else(|| panic!("{lines}"));
     assert!(
-        made.contains("1 pending pod fits nowhere else: default/web-"),
+        made.contains("1 pod fits nowhere else: default/web-"),
         "{made}"
     );
     assert!(made.trim_start().starts_with("2026-01-01 08:0"), "{made}");

@@ -86,7 +86,7 @@ fn a_day_is_told_and_the_same_program_decides_the_same() {
     });
     let (why, pool) = why.expect("something was planned");
     assert!(
-        why.starts_with("1 pending pod fits nowhere else: default/web-"),
+        why.starts_with("1 pod fits nowhere else: default/web-"),
         "{why}"
     );
     assert_eq!(pool.as_deref(), Some("general"));

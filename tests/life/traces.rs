@@ -137,7 +137,10 @@ fn a_life_is_one_trace_from_the_decision_to_the_end() {
             assert_eq!(root.failure, None);
             let create = one(life, "create");
             assert_eq!((create.began, create.parent), (root.began, Some(root.id)));
-            assert!(create.reason.contains("pending pod"), "{create:?}");
+            assert!(
+                create.reason.contains("pod fits nowhere else"),
+                "{create:?}"
+            );
             let mut last = create.began;
             for step in [
                 "clone",

@@ -120,7 +120,7 @@ def what_if(browser):
                      .replace('    spec:\\n', '    spec:\\n      nodeSelector: {pve-autoscaler.io/pool: general}\\n')""")
     browser.click("Plan it")
     seen(browser, "What if, one pod", "1 of 1 pod would have a place, 1 machine would be made.")
-    for section, words in [("if-pods", "default/web-0"), ("if-more", "1 pending pod fits nowhere else: default/web-0")]:
+    for section, words in [("if-pods", "default/web-0"), ("if-more", "1 pod fits nowhere else: default/web-0")]:
         rows = rows_of(browser, section)
         expect(len(rows) == 1 and words in rows[0], f"{section}: {rows}")
 

@@ -74,7 +74,7 @@ fn one_machine_is_for_the_min_and_for_a_large_pod() {
     let lab = pool(1).pod("web", 6000, 1024);
     assert_eq!(plan_of(&lab), [of("p", "large", below(0, 1, &["web"]))]);
     let words = lab.decide().plan[0].reason.to_string();
-    let both = "the pool has 0 nodes, its min is 1; 1 pending pod fits nowhere else: default/web";
+    let both = "the pool has 0 nodes, its min is 1; 1 pod fits nowhere else: default/web";
     assert_eq!(words, both);
     let mut after = lab;
     after.turn();

@@ -5,7 +5,7 @@ use std::io::{IsTerminal as _, Write as _};
 use anyhow::anyhow;
 
 use super::choose::SetupChoice;
-use crate::cli::{CliFailure, print};
+use crate::cli::{CliFailure, output, print};
 
 /// Whether somebody is there to be asked.
 pub(super) fn somebody() -> bool {
@@ -14,7 +14,10 @@ pub(super) fn somebody() -> bool {
 
 /// Asks for one thing. Empty: what is proposed.
 pub(super) fn about(choice: &SetupChoice) -> Result<String, CliFailure> {
-    print(&format!("\n{}: {}\n", choice.key, choice.why))?;
+    print(&output::sentences(&format!(
+        "\n{}: {}\n",
+        choice.key, choice.why
+    )))?;
     loop {
         if choice.value.is_empty() {
             print("  > ")?;
@@ -30,10 +33,10 @@ pub(super) fn about(choice: &SetupChoice) -> Result<String, CliFailure> {
         } else {
             "; Enter takes what is in brackets"
         };
-        print(&format!(
+        print(&output::sentences(&format!(
             "  expected {}{proposed}. Ctrl-C ends this and changes nothing. More: docs/setup.md, below /usr/share/doc/pve-autoscaler\n",
             expected(choice.key)
-        ))?;
+        )))?;
     }
 }
 

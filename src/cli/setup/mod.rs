@@ -28,7 +28,7 @@ use anyhow::{anyhow, bail};
 
 use super::args::SetupOptions;
 use super::table::table;
-use super::{CliFailure, print, runtime};
+use super::{CliFailure, output, print, runtime};
 use crate::config;
 use crate::model::words;
 
@@ -75,10 +75,10 @@ async fn set_up(
     // With a file of answers nobody is asked: what is not in it is chosen.
     let asks = ask::somebody() && options.answers.is_none() && !options.yes && !options.dry_run;
     let mut survey = survey::look(&admin, &answers, existing).await?;
-    print(&found(&survey))?;
+    tell(&found(&survey))?;
     let images = images(&survey, &answers, (existing, &admin)).await?;
     let proposal = ask_all(asks, &mut survey, &mut answers, (existing, &admin), images).await?;
-    print(&chosen(&proposal))?;
+    tell(&chosen(&proposal))?;
     if !proposal.missing.is_empty() {
         let all = proposal.missing.iter();
         let all = all.fold(String::new(), |text, one| text + "\n  " + one);
@@ -93,7 +93,7 @@ async fn set_up(
     };
     let written = config::parse(&new, "what setup would write").map_err(CliFailure::Config)?;
     for warning in &written.warnings {
-        print(&format!("note: {warning}\n"))?;
+        tell(&format!("note: {warning}\n"))?;
     }
     if let Some(file) = &options.save_answers {
         save(file, &(answers.text()? + &unanswered(&proposal)), options)?;
@@ -107,7 +107,7 @@ async fn set_up(
             .iter()
             .any(|step| matches!(step, SetupStep::Policy(_)));
     if lacking {
-        print(NO_POLICY)?;
+        tell(NO_POLICY)?;
     }
     if steps.is_empty() {
         let what = if lacking {
@@ -115,11 +115,16 @@ async fn set_up(
         } else {
             "Nothing is to be done: all is as it should be"
         };
-        return print(&format!(
+        return tell(&format!(
             "\n{what}. `pve-autoscaler doctor` looks closer.\n"
         ));
     }
     carry_out(&steps, &admin, (options, &answers)).await
+}
+
+/// Tells sentences, a line each, folded at words where this is a terminal.
+fn tell(text: &str) -> Result<(), CliFailure> {
+    print(&output::sentences(text))
 }
 
 /// Writes what was answered to a file; with `--dry-run` nowhere.
@@ -145,9 +150,7 @@ async fn ask_all(
     mut images: ImagesFound,
 ) -> Result<Proposal, CliFailure> {
     let mut asked = BTreeSet::new();
-    if asks {
-        print("\nQuestions. Enter takes what is in brackets; ? says what can be answered.\n")?;
-    }
+    let mut said = false;
     loop {
         let proposal = propose(survey, answers, existing, admin, &images);
         let open = proposal.choices.iter();
@@ -155,13 +158,16 @@ async fn ask_all(
         let Some(choice) = open.next().filter(|_| asks) else {
             return Ok(proposal);
         };
+        if !std::mem::replace(&mut said, true) {
+            print("\nQuestions. Enter takes what is in brackets; ? says what can be answered.\n")?;
+        }
         let typed = ask::about(choice)?;
         if typed.is_empty() {
             asked.insert(choice.key);
         } else if let Err(why) = take(survey, answers, (choice.key, &typed), |survey, answers| {
             propose(survey, answers, existing, admin, &images).missing
         }) {
-            print(&format!("  {why:#}\n"))?;
+            tell(&format!("  {why:#}\n"))?;
         } else if choice.key == "template" && !images.looked {
             images = self::images(survey, answers, (existing, admin)).await?;
         } else if choice.key.starts_with("kubernetes.") {
@@ -270,7 +276,7 @@ async fn images(
             let mirror = template.mirror.as_deref().unwrap_or(images::MIRROR);
             match images::newest(mirror).await {
                 Ok(image) => found.newest = Some(image),
-                Err(why) => print(&format!("note: {mirror}: {why:#}\n"))?,
+                Err(why) => tell(&format!("note: {mirror}: {why:#}\n"))?,
             }
             found.newest.is_none()
         }

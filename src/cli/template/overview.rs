@@ -167,7 +167,7 @@ fn overview(all: &[TemplateRow]) -> String {
         "NAME",
         "STATE",
         "DEFINITION",
-        "LINKED CLONES",
+        "CLONES",
         "AGE",
     ];
     table(&heading, &cells)
