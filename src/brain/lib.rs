@@ -36,8 +36,7 @@ use decision::turn::{DECISION_STEPS, DecisionBuilder};
 use lifecycle::{backoff, find_holds, in_place, life, migrated, power, reregistered, sweep};
 use report::{chosen_hosts, growth, hosts, lost_cpus, networks, pools};
 use scale_down::{evacuate, shrink};
-use scale_up::{first_to_open, grow, open_offers};
-use simulation::followers::ListOpen;
+use scale_up::{first_to_open, grow};
 use simulation::{capacity, demand, offer, pack, places};
 
 /// Decides what to do at `now`, from one view of the world, what is wanted, and what is remembered.
@@ -84,8 +83,7 @@ fn decide_on(
     let evacuees = evacuate::plan(&mut turn, &mut world);
     let demand = demand::collect(&mut turn, &mut world, &evacuees.displaced);
     grow::domains::open(&turn, &mut world, &choices, &demand);
-    let offers = (&choices, open_offers::list_open as ListOpen<'_, '_>);
-    let (unplaced, fit_index) = pack::existing(&mut turn, &mut world, demand, offers);
+    let (unplaced, fit_index) = pack::existing(&mut turn, &mut world, demand);
     grow::plan(&mut turn, &mut world, &choices, unplaced, fit_index);
     growth::report(&mut turn, &choices);
     first_to_open::order(&mut turn, &mut world);

@@ -18,7 +18,7 @@ use crate::scale_down::mode::Mode;
 use crate::scale_down::outdated::{self, RolloutQueue};
 use crate::scale_down::rehearsal::{self, RehearsalUndo};
 use crate::scale_down::shrink::{self, KeepReason};
-use crate::simulation::fit_index::FitIndex;
+use crate::simulation::pack::FitIndex;
 use crate::simulation::world::SimCluster;
 
 /// The nodes that are given up, with how each can go, and the pods on them that have no place on other nodes.

@@ -10,9 +10,8 @@ use crate::constraints::fit;
 use crate::index::{IndexVec, LoadIndex, NodeIndex};
 use crate::scale_down::candidates::{PodsToMove, RemovalCandidate};
 use crate::scale_down::shrink::KeepReason;
-use crate::simulation::fit_index::FitIndex;
 use crate::simulation::inter_pod::Rules;
-use crate::simulation::pack;
+use crate::simulation::pack::{self, FitIndex};
 use crate::simulation::world::{NodeOrigin, Saved, SimCluster};
 
 /// What takes a rehearsal back.

@@ -29,8 +29,8 @@ use crate::scale_down::removal_groups::{self, GroupKind, RemovalGroup};
 use crate::scale_down::removals::RemovalAllowance;
 use crate::scale_down::surplus;
 use crate::simulation::bookings;
-use crate::simulation::fit_index::FitIndex;
 use crate::simulation::offer::ChoiceList;
+use crate::simulation::pack::FitIndex;
 use crate::simulation::work;
 use crate::simulation::world::SimCluster;
 

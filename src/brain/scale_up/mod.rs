@@ -11,7 +11,6 @@ pub(crate) mod limits;
 pub(crate) mod machine_disks;
 pub(crate) mod numbers;
 pub(crate) mod one_machine;
-pub(crate) mod open_offers;
 pub(crate) mod pins;
 pub(crate) mod storages;
 pub(crate) mod stores;

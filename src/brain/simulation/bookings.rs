@@ -16,7 +16,6 @@ use crate::decision::pod_to_place::PodToPlace;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{DemandIndex, NodeIndex};
 use crate::simulation::demand::{Demand, Group, Groups};
-use crate::simulation::followers::Followers;
 use crate::simulation::pack::{self, PlacedPods};
 use crate::simulation::work;
 use crate::simulation::world::{NodeOrigin, SimCluster};
@@ -41,12 +40,11 @@ impl<'a> Bookings<'a> {
     /// on for those alone that get it again.
     ///
     /// A pod that is nominated for its place needs none; it keeps its own for when kube-scheduler clears the
-    /// nomination. Neither has a place that [`Followers::release`] takes from it.
+    /// nomination.
     pub(crate) fn restore(
         turn: &mut DecisionBuilder<'a>,
         world: &SimCluster<'a>,
         demand: &mut Demand<'a>,
-        followers: &Followers,
     ) -> Bookings<'a> {
         let (groups, nominated) = (&mut demand.groups, &demand.nominated);
         let mut places = BTreeMap::new();
@@ -58,7 +56,6 @@ impl<'a> Bookings<'a> {
                 places.extend(pods.into_iter().map(|pod| (pod, node)));
             }
         }
-        followers.release(world, groups, &mut places);
         let mut bookings = Bookings::default();
         if places.is_empty() {
             return bookings;
@@ -84,6 +81,11 @@ impl<'a> Bookings<'a> {
                 }));
         }
         bookings
+    }
+
+    /// Whether nobody has a place.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.booked.is_empty()
     }
 
     /// Whether a pod of one of these groups (in ascending order) is booked.

@@ -32,19 +32,6 @@ pub(crate) struct Group<'a> {
     /// In the order of creation, then name.
     pub(crate) pods: Vec<PodToPlace<'a>>,
     pub(crate) origin: Origin,
-    pub(crate) standing: TargetStanding,
-}
-
-/// What becomes of pods that others must be with on their node, while not all of these have a place.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum TargetStanding {
-    /// They are placed as all others are.
-    #[default]
-    Free,
-    /// They are placed as all others are, and keep no place for the next decision: that one may find a place for all of them.
-    Provisional,
-    /// They come to no machine on its way: a new machine could hold all of them.
-    HeldBack,
 }
 
 /// How a pod comes to want a place.
@@ -126,7 +113,6 @@ impl<'a> GroupsFound<'a> {
                     need: None,
                     pods,
                     origin,
-                    standing: TargetStanding::Free,
                 })
         });
         let claiming = self.claiming.into_iter();
@@ -141,7 +127,6 @@ impl<'a> GroupsFound<'a> {
                     need: Some(need.clone()),
                     pods: pods.to_vec(),
                     origin,
-                    standing: TargetStanding::Free,
                 })
                 .collect();
             groups

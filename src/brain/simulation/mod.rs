@@ -7,8 +7,6 @@ pub(crate) mod capacity;
 pub(crate) mod classes;
 pub(crate) mod demand;
 pub(crate) mod disks;
-pub(crate) mod fit_index;
-pub(crate) mod followers;
 pub(crate) mod inter_pod;
 pub(crate) mod offer;
 pub(crate) mod pack;

@@ -5,29 +5,183 @@ use std::sync::Arc;
 
 use model::cluster::ObjectKey;
 use model::report::PodVerdict;
+use model::resources::Resources;
 
+use crate::constraints::fit::amounts;
 use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::Resident;
 use crate::decision::pod_to_place::PodToPlace;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{DemandIndex, FitPlaceIndex, NodeIndex, ShapeId};
+use crate::index::{
+    DemandIndex, FitPlaceIndex, FitStretchIndex, IndexVec, NodeIndex, ShapeId, indexes_in,
+};
 use crate::simulation::bookings::{self, Bookings};
-use crate::simulation::demand::{Demand, Group, Groups, TargetStanding};
-use crate::simulation::fit_index::FitIndex;
-use crate::simulation::followers::{Followers, ListOpen, TargetPlacing};
+use crate::simulation::demand::{Demand, Group, Groups};
 use crate::simulation::inter_pod::Rules;
-use crate::simulation::offer::ChoiceList;
 use crate::simulation::preempt;
 use crate::simulation::work;
-use crate::simulation::world::{NodeOrigin, Saved, SimCluster};
+use crate::simulation::world::{NodeOrigin, Saved, SimCluster, SimNodes};
+
+/// Places of a fit index that share one bound: a stretch.
+const STRETCH: usize = 32;
+
+/// The stretch that a place is in.
+fn stretch_of(place: FitPlaceIndex) -> FitStretchIndex {
+    FitStretchIndex(place.0 / STRETCH)
+}
+
+/// Places in the order in which they are filled, with a bound on what each stretch of them still
+/// has free, so that full ones are passed over together.
+#[derive(Debug, Default)]
+pub(crate) struct FitIndex {
+    nodes: IndexVec<FitPlaceIndex, NodeIndex>,
+    /// By stretch: at least what any place of it has free.
+    bounds: IndexVec<FitStretchIndex, Bound>,
+    /// Where the place of each node is, in a fit index that can be told of changes.
+    places: IndexVec<NodeIndex, Option<FitPlaceIndex>>,
+}
+
+/// At least what is free on some places.
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    cpu_milli: i64,
+    memory: i64,
+    ephemeral: i64,
+    pods: i64,
+}
+
+impl Bound {
+    const NOTHING: Bound = Bound {
+        cpu_milli: i64::MIN,
+        memory: i64::MIN,
+        ephemeral: i64::MIN,
+        pods: i64::MIN,
+    };
+
+    fn raise(&mut self, free: &Resources) {
+        self.cpu_milli = self.cpu_milli.max(free.cpu_milli);
+        self.memory = self.memory.max(free.memory);
+        self.ephemeral = self.ephemeral.max(free.ephemeral);
+        self.pods = self.pods.max(free.pods);
+    }
+
+    /// Whether one of the places might hold so much.
+    fn may_hold(&self, asked: &Resources) -> bool {
+        let fits = |amount: i64, free: i64| amount <= 0 || amount <= free;
+        self.pods > 0
+            && fits(asked.cpu_milli, self.cpu_milli)
+            && fits(asked.memory, self.memory)
+            && fits(asked.ephemeral, self.ephemeral)
+    }
+}
+
+impl FitIndex {
+    /// A fit index over these places.
+    pub(crate) fn over(order: &[NodeIndex], world: &SimCluster<'_>) -> FitIndex {
+        let mut fit_index = FitIndex::default();
+        for node in order {
+            fit_index.push(*node, world);
+        }
+        fit_index
+    }
+
+    /// Whether it has no place.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// The nodes of its places, in order.
+    pub(crate) fn nodes(&self) -> &[NodeIndex] {
+        &self.nodes
+    }
+
+    /// The node of a place, if it has so many.
+    pub(crate) fn node(&self, place: FitPlaceIndex) -> Option<NodeIndex> {
+        self.nodes.get(place).copied()
+    }
+
+    /// Adds a place at the end.
+    pub(crate) fn push(&mut self, node: NodeIndex, world: &SimCluster<'_>) {
+        if self.nodes.len().is_multiple_of(STRETCH) {
+            self.bounds.push(Bound::NOTHING);
+        }
+        self.nodes.push(node);
+        if let Some(bound) = self.bounds.last_mut() {
+            bound.raise(&world.nodes[node].free);
+        }
+    }
+
+    /// A place has more free than before.
+    pub(crate) fn raise(&mut self, place: FitPlaceIndex, world: &SimCluster<'_>) {
+        let free = &world.nodes[self.nodes[place]].free;
+        self.bounds[stretch_of(place)].raise(free);
+    }
+
+    /// A fit index that can be told of places with more free than before ([`FitIndex::lift`]).
+    pub(crate) fn indexed(order: &[NodeIndex], world: &SimCluster<'_>) -> FitIndex {
+        let mut fit_index = FitIndex::over(order, world);
+        let last = order.iter().max().map_or(0, |last| last.0 + 1);
+        fit_index.places = IndexVec::from(vec![None; last]);
+        for (place, node) in fit_index.nodes.indexed() {
+            fit_index.places[*node] = Some(place);
+        }
+        fit_index
+    }
+
+    /// These places may have more free than before, or are open again.
+    pub(crate) fn lift(&mut self, nodes: &[NodeIndex], world: &SimCluster<'_>) {
+        for node in nodes {
+            if let Some(place) = self.places.get(*node).copied().flatten() {
+                self.bounds[stretch_of(place)].raise(&world.nodes[*node].free);
+            }
+        }
+    }
+
+    /// The first place from `from` on that might hold one pod that asks this, and that `accept` takes.
+    fn find<T>(
+        &mut self,
+        nodes: &SimNodes,
+        from: FitPlaceIndex,
+        asked: &Resources,
+        mut accept: impl FnMut(NodeIndex) -> Option<T>,
+    ) -> Option<(FitPlaceIndex, T)> {
+        let all = self.nodes.next_index();
+        let mut at = from;
+        while at < all {
+            let stretch = stretch_of(at);
+            let end = FitPlaceIndex((stretch.0 + 1) * STRETCH).min(all);
+            if self.bounds[stretch].may_hold(asked) {
+                let mut bound = Bound::NOTHING;
+                for place in indexes_in(at..end) {
+                    let index = self.nodes[place];
+                    if nodes[index].closed {
+                        continue;
+                    }
+                    let free = &nodes[index].free;
+                    bound.raise(free);
+                    if amounts::full(asked, free) {
+                        continue;
+                    }
+                    if let Some(found) = accept(index) {
+                        return Some((place, found));
+                    }
+                }
+                if at.0.is_multiple_of(STRETCH) {
+                    self.bounds[stretch] = bound;
+                }
+            }
+            at = end;
+        }
+        None
+    }
+}
 
 /// Places as many pods of every group as fit, in order; what is left stays in the groups. Also says in
-/// what order places are filled. `offers` lists what may be made.
-pub(crate) fn existing<'c, 'a>(
+/// what order places are filled.
+pub(crate) fn existing<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
     mut demand: Demand<'a>,
-    offers: (&'c ChoiceList<'a>, ListOpen<'c, 'a>),
 ) -> (Vec<Group<'a>>, FitIndex) {
     let mut order: Vec<NodeIndex> = world
         .nodes
@@ -39,12 +193,13 @@ pub(crate) fn existing<'c, 'a>(
         (key(a), &world.nodes[*a].name).cmp(&(key(b), &world.nodes[*b].name))
     });
     let mut fit_index = FitIndex::over(&order, world);
-    let working = order.partition_point(|node| world.nodes[*node].origin == NodeOrigin::Node);
-    let working = FitPlaceIndex(working);
-    let followers = Followers::find(turn, world, &demand.groups);
-    let mut bookings = Bookings::restore(turn, world, &mut demand, &followers);
+    let mut bookings = Bookings::restore(turn, world, &mut demand);
     let mut groups = demand.groups;
-    let mut targets = TargetPlacing::new(followers, working, offers);
+    let mut nodes = FitIndex::default();
+    if !bookings.is_empty() {
+        let working = order.partition_point(|node| world.nodes[*node].origin == NodeOrigin::Node);
+        nodes = FitIndex::over(&order[..working], world);
+    }
     // Pods that depend on other pods are tried again as long as something was placed in between:
     // every round but the last places a pod, so it ends.
     let mut waiting: Vec<DemandIndex> = groups.indexes().collect();
@@ -55,38 +210,27 @@ pub(crate) fn existing<'c, 'a>(
                 placed |= bookings.come_back(turn, world, &mut groups, &rank, true);
                 // Who can go to a node now does so before those who wait for their machines.
                 for group in &rank {
-                    let group = &mut groups[*group];
-                    placed |=
-                        fit_index.up_to(working, |nodes| settle(turn, world, group, nodes, true));
+                    placed |= settle(turn, world, &mut groups[*group], &mut nodes, true);
                 }
                 placed |= bookings.come_back(turn, world, &mut groups, &rank, false);
                 bookings.give_up(&mut groups, &rank);
             }
             for group in &rank {
-                placed |= if targets.has(*group) {
-                    let target = (*group, &rank[..]);
-                    targets.settle(turn, world, &mut groups, target, &mut fit_index)
-                } else {
-                    settle(turn, world, &mut groups[*group], &mut fit_index, false)
-                };
+                placed |= settle(turn, world, &mut groups[*group], &mut fit_index, false);
             }
         }
         // Where pods were preempted, more room may have come of it than was asked.
         let preempted = world.any_preempted();
         waiting.retain(|group| {
             let group = &groups[*group];
-            let held_back = group.standing == TargetStanding::HeldBack;
-            let again = preempted || held_back || world.rules(group.shape).is_some();
-            !group.pods.is_empty() && again
+            !group.pods.is_empty() && (preempted || world.rules(group.shape).is_some())
         });
         if !placed || waiting.is_empty() {
             break;
         }
         if work::used_up(turn, world, 0) {
             for group in waiting {
-                if groups[group].standing != TargetStanding::HeldBack {
-                    leave_out(turn, &mut groups[group]);
-                }
+                leave_out(turn, &mut groups[group]);
             }
             break;
         }
@@ -124,7 +268,7 @@ pub(crate) fn is_stranded(world: &mut SimCluster<'_>, shape: ShapeId) -> bool {
 }
 
 /// Places what fits of one group; says whether anything did. `firm`: nobody is preempted.
-pub(crate) fn settle<'a>(
+fn settle<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
     group: &mut Group<'a>,
@@ -184,7 +328,7 @@ pub(crate) fn place_pods<'a>(
             for to_place in these {
                 turn.say(*to_place, &verdict);
             }
-            if waits && group.standing != TargetStanding::Provisional {
+            if waits {
                 let name = &world.nodes[node].name;
                 bookings::keep(turn, name, these.iter().map(|one| one.pod));
             }
@@ -282,20 +426,6 @@ pub(crate) fn place(
     )
 }
 
-/// Places up to `count` pods of a shape on the places of a fit index, nobody giving way, and keeps what is needed to take it back
-/// ([`SimCluster::restore`], last first). Returns how many.
-pub(crate) fn put_unforced(
-    world: &mut SimCluster<'_>,
-    asked: (ShapeId, Option<&VolumeNeed>),
-    count: usize,
-    fit_index: &mut FitIndex,
-    undo: &mut Vec<(NodeIndex, Saved)>,
-) -> usize {
-    let undo = &mut Some(undo);
-    let placed = put(world, asked, count, fit_index, undo, Newcomers::Settled);
-    placed.iter().map(|(_, came)| came).sum()
-}
-
 /// Places `count` pods of a shape on these places in this order, and keeps what is needed to take it
 /// back ([`SimCluster::restore`], last first).
 pub(crate) fn place_with_undo(
@@ -368,12 +498,12 @@ fn put(
             if timid && world.preempted(index) {
                 return None;
             }
-            let most = admitted(world, id, need, index, rules.as_deref())?;
-            Some((index, most))
+            admitted(world, id, need, index, rules.as_deref())
         });
-        let Some((place, (index, most))) = found else {
+        let Some((place, most)) = found else {
             break;
         };
+        let index = fit_index.nodes[place];
         let count = usize::try_from(most).unwrap_or(usize::MAX).min(left);
         let pods = Resident::of(id, count as u64);
         let saved = undo.is_some().then(|| world.save(index, pods));

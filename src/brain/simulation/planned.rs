@@ -23,8 +23,8 @@ use crate::index::{
     ChoiceIndex, FitPlaceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex, PlannedIndex,
 };
 use crate::simulation::bookings;
-use crate::simulation::fit_index::FitIndex;
 use crate::simulation::offer::{self, Choice, ChoiceList, Offer};
+use crate::simulation::pack::FitIndex;
 use crate::simulation::world::{NodeOrigin, SimCluster};
 
 /// Why a machine is made.

@@ -21,9 +21,8 @@ use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::{NamespacedShape, Resident};
 use crate::index::{FitPlaceIndex, NodeIndex, ShapeId};
 use crate::observed::view::SnapshotView;
-use crate::simulation::fit_index::FitIndex;
 use crate::simulation::inter_pod::Rules;
-use crate::simulation::pack;
+use crate::simulation::pack::{self, FitIndex};
 use crate::simulation::world::{Saved, SimCluster};
 
 /// What expendable pods of a place held in the beginning.

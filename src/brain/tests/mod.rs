@@ -23,7 +23,6 @@ mod explained_preferences;
 mod explaining;
 mod failing_hosts;
 mod first_to_open;
-mod followers;
 mod growing;
 mod hidden;
 mod holding;

@@ -53,21 +53,6 @@ pub(crate) fn take_more(free: &mut Resources, more: &Resources) {
     free.pods = pods;
 }
 
-/// Adds what `count` pods that ask `asked` take, their slots of `pods` included.
-pub(crate) fn sum_up(sum: &mut Resources, asked: &Resources, count: usize) {
-    let count = i64::try_from(count).unwrap_or(i64::MAX);
-    let more = |sum: &mut i64, amount: i64| {
-        *sum = sum.saturating_add(amount.max(0).saturating_mul(count));
-    };
-    more(&mut sum.pods, 1);
-    more(&mut sum.cpu_milli, asked.cpu_milli);
-    more(&mut sum.memory, asked.memory);
-    more(&mut sum.ephemeral, asked.ephemeral);
-    for (name, amount) in asked.extended.iter().filter(|(_, amount)| **amount > 0) {
-        more(sum.extended.entry(name.clone()).or_default(), *amount);
-    }
-}
-
 /// Gives back what one pod that asks `asked` took.
 pub(crate) fn give(free: &mut Resources, asked: &Resources) {
     free.pods = free.pods.saturating_add(1);

@@ -10,7 +10,6 @@ use model::cluster::ObjectKey;
 use model::decision::Decision;
 use model::memory::Memory;
 use model::policy::Policy;
-use model::report::PodVerdict;
 use model::snapshot::Snapshot;
 use model::story::{NodeStory, PodStory};
 use model::time::Time;
@@ -59,36 +58,17 @@ pub fn node(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
     node::tell(asked, name)
 }
 
-/// The world as it is when all pods that fit on what there is are placed, and the nodes of hosts that a person evacuates. Pods to which
-/// the decision gave no place of those that there are get none here either.
+/// The world as it is when all pods that fit on what there is are placed, and the nodes of hosts that a person evacuates.
 fn settle<'a>(
     turn: &mut DecisionBuilder<'a>,
     choices: &ChoiceList<'a>,
-    decision: &Decision,
 ) -> (SimCluster<'a>, Evacuees<'a>) {
     let mut world = places::build(turn, choices);
     demand::place_nominated(turn, &mut world);
     let evacuees = evacuate::plan(turn, &mut world);
-    let mut demand = demand::collect(turn, &mut world, &evacuees.displaced);
-    for group in &mut demand.groups {
-        group.pods.retain(|one| {
-            let verdict = decision.report.pods.get(one.key);
-            !verdict.is_some_and(goes_nowhere_yet)
-        });
-    }
-    pack::existing(turn, &mut world, demand, (choices, |_, _| Vec::new()));
+    let demand = demand::collect(turn, &mut world, &evacuees.displaced);
+    pack::existing(turn, &mut world, demand);
     (world, evacuees)
-}
-
-/// Whether a decision gave a pod a place on a new machine alone, or none.
-fn goes_nowhere_yet(verdict: &PodVerdict) -> bool {
-    matches!(
-        verdict,
-        PodVerdict::Triggers { .. }
-            | PodVerdict::Batched { .. }
-            | PodVerdict::Held { .. }
-            | PodVerdict::NoCompatiblePool { .. }
-    )
 }
 
 /// The steps before anything is placed.

@@ -60,35 +60,6 @@ pub(super) fn open_machines<'p, 'a>(
     plan.visits
 }
 
-/// Phase: targets that were held back go to machines on their way without their followers, where no machine was made for them; and whoever
-/// fits beside them then.
-pub(super) fn place_held_back<'p, 'a>(
-    planner: &mut Planner<'p, 'a>,
-    catalog: &mut Catalog<'p, 'a>,
-    pending: &mut PendingGroups<'a>,
-) {
-    let groups = pending.groups.indexed();
-    let held = groups.filter(|(_, group)| group.held_back && group.left() > 0);
-    let held: Vec<GroupIndex> = held.map(|(index, _)| index).collect();
-    if held.is_empty() {
-        return;
-    }
-    let groups = pending.groups.indexed();
-    let beside = groups.filter(|(_, group)| group.dependent && group.left() > 0);
-    let beside: Vec<GroupIndex> = beside.map(|(index, _)| index).collect();
-    let mut plan = FirstPlan {
-        planner,
-        catalog,
-        pending,
-        visits: Vec::new(),
-    };
-    for group in held.into_iter().chain(beside) {
-        if plan.pending.groups[group].left() > 0 {
-            plan.visit_existing(group);
-        }
-    }
-}
-
 impl FirstPlan<'_, '_, '_> {
     /// Serves every group in order. Groups that depend on other pods are tried again as long as
     /// something was placed in between: every round but the last places a pod, so it ends.
@@ -191,15 +162,8 @@ impl FirstPlan<'_, '_, '_> {
         Some(self.planner.world.inter_pod.floor(rules))
     }
 
-    /// First fit on the places there are, unless the group is held back.
-    fn fill_existing(&mut self, lead: GroupIndex) {
-        if !self.pending.groups[lead].held_back {
-            self.visit_existing(lead);
-        }
-    }
-
     /// First fit on the places there are.
-    fn visit_existing(&mut self, lead: GroupIndex) {
+    fn fill_existing(&mut self, lead: GroupIndex) {
         let group = &self.pending.groups[lead];
         let (shape, left) = (group.shape, group.left());
         let need = group.need.clone();

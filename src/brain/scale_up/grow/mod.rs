@@ -34,8 +34,8 @@ mod withdrawal;
 use crate::decision::turn::DecisionBuilder;
 use crate::scale_up::batch;
 use crate::simulation::demand::Group;
-use crate::simulation::fit_index::FitIndex;
 use crate::simulation::offer::ChoiceList;
+use crate::simulation::pack::FitIndex;
 use crate::simulation::world::SimCluster;
 use catalog::Catalog;
 use pending::PendingGroups;
@@ -60,7 +60,6 @@ pub(crate) fn plan<'a>(
         let visits = first_plan::open_machines(&mut planner, &mut catalog, &mut pending);
         type_change::shrink_to_fit(&mut planner, &catalog, &pending);
         second_plan::repack(&mut planner, &mut catalog, &mut pending, visits);
-        first_plan::place_held_back(&mut planner, &mut catalog, &mut pending);
         preferences::apply(&mut planner, &mut catalog, &pending);
         of_this_plan::tell(&mut planner, &pending);
     }

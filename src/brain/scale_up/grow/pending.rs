@@ -10,7 +10,7 @@ use crate::constraints::fit::volumes::VolumeNeed;
 use crate::decision::pod_to_place::PodToPlace;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{GroupIndex, IndexVec, ListIndex, PendingPodIndex, RowIndex, RunIndex, ShapeId};
-use crate::simulation::demand::{Group, TargetStanding};
+use crate::simulation::demand::Group;
 use crate::simulation::inter_pod::Preferences;
 use crate::simulation::offer;
 use crate::simulation::pack::RefusalsByChoice;
@@ -39,8 +39,6 @@ pub(super) struct PendingGroup<'a> {
     pub(super) preferences: Option<Arc<Preferences>>,
     /// Every pod needs a node of its own.
     pub(super) alone: bool,
-    /// They come to no machine on its way by themselves: see [`TargetStanding::HeldBack`].
-    pub(super) held_back: bool,
     /// Why choices were not taken, for its verdicts.
     pub(super) why: Arc<RefusalsByChoice>,
 }
@@ -194,7 +192,6 @@ fn admit<'a>(
         run: RunIndex(0),
         dependent: rules.is_some(),
         preferences,
-        held_back: group.standing == TargetStanding::HeldBack,
         alone: rules.is_some_and(|rules| rules.need_a_node_each()) || !ports.is_empty(),
         why,
     })

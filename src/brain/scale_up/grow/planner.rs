@@ -1,9 +1,8 @@
 //! The plan in the making: the machines planned so far, the world with them in it, and what limits still leave. Whatever
 //! changes the three together is here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Arc;
 
 use super::catalog::Catalog;
 use super::pending::PendingGroups;
@@ -13,11 +12,9 @@ use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{ChoiceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex, PlannedIndex};
 use crate::scale_up::limits::LimitTracker;
-use crate::simulation::bookings;
-use crate::simulation::fit_index::FitIndex;
+use crate::simulation::pack::FitIndex;
 use crate::simulation::planned::{CreateReason, PlannedMachine, PlannedMachines};
 use crate::simulation::world::{NodeOrigin, SimCluster};
-use model::cluster::Pod;
 use model::reasons::Refused;
 use model::report::PodVerdict;
 
@@ -252,28 +249,8 @@ impl<'p, 'a> Planner<'p, 'a> {
     /// Writes the actions of the planned machines.
     pub(super) fn finish(self, catalog: &Catalog<'_, 'a>, pending: &PendingGroups<'a>) {
         self.world.inter_pod.close();
-        keep_places(self.turn, pending);
         self.planned.finish(self.turn, catalog.choices, |assigned| {
             &(*pending.groups[assigned.group].pods)[assigned.pods.clone()]
         });
-    }
-}
-
-/// Pods that came to machines on their way have their places there in the next decision too, but for those of targets that were held back: that
-/// one may find a place for their followers as well.
-fn keep_places(turn: &mut DecisionBuilder<'_>, pending: &PendingGroups<'_>) {
-    let mut places: BTreeMap<Arc<str>, Vec<&Pod>> = BTreeMap::new();
-    for group in pending.groups.iter().filter(|group| !group.held_back) {
-        for to_place in &group.pods {
-            if let Some(PodVerdict::FitsMachine { machine }) = turn.verdict(*to_place) {
-                places
-                    .entry(machine.clone())
-                    .or_default()
-                    .push(to_place.pod);
-            }
-        }
-    }
-    for (machine, pods) in places {
-        bookings::keep(turn, &machine, pods);
     }
 }

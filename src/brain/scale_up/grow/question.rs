@@ -506,10 +506,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             });
             add(planned.node, tier, may.collect());
         }
-        let dependent = |of: &ReplannedGroup| {
-            let group = view.group(of.group);
-            group.dependent || group.held_back
-        };
+        let dependent = |of: &ReplannedGroup| view.group(of.group).dependent;
         let some = replanned.iter().filter(|of| dependent(of)).count();
         let existing = view.existing.nodes();
         if some == 0 || some.saturating_mul(existing.len()) > MAX_NODES * MAX_NODES {

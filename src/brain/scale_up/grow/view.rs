@@ -13,10 +13,9 @@ use crate::index::{
     CatalogOfferIndex, ChoiceIndex, GroupIndex, KeyId, NodeIndex, OfferIndex, TierIndex,
 };
 use crate::scale_up::limits::LimitTracker;
-use crate::simulation::fit_index::FitIndex;
 use crate::simulation::inter_pod::Rules;
 use crate::simulation::offer::{Choice, Daemon, Offer};
-use crate::simulation::pack;
+use crate::simulation::pack::{self, FitIndex};
 use crate::simulation::planned::PlannedMachines;
 use crate::simulation::world::SimCluster;
 use model::reasons::{FilterFailure, Reasons, Refused, VolumeFilterFailure};

@@ -10,7 +10,7 @@ use super::planner::Planner;
 use super::view::PlanView;
 use crate::constraints::shape::Resident;
 use crate::index::{GroupIndex, IndexVec, NodeIndex, PendingPodIndex};
-use crate::simulation::fit_index::FitIndex;
+use crate::simulation::pack::FitIndex;
 use crate::simulation::preempt;
 
 impl Visit {

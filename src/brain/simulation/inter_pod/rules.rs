@@ -10,7 +10,7 @@ use model::reasons::FilterFailure;
 
 use super::InterPodConstraints;
 use super::topology::{DomainId, NOWHERE};
-use crate::constraints::shape::{HOSTNAME_LABEL, NamespacedShape};
+use crate::constraints::shape::NamespacedShape;
 use crate::index::{CounterId, KeyId, NodeIndex, ShapeId};
 
 /// The rules of one shape, compiled to counters.
@@ -134,15 +134,6 @@ impl InterPodConstraints<'_> {
         })
     }
 
-    /// As [`InterPodConstraints::most`], were the pods there that the shape has affinity to.
-    pub(crate) fn most_with_targets(
-        &self,
-        rules: &Rules,
-        at: impl Fn(KeyId) -> DomainId + Copy,
-    ) -> u64 {
-        self.most_with(rules, at, |_| true)
-    }
-
     /// `has` says which counters count a pod that is not there yet.
     fn most_with(
         &self,
@@ -226,8 +217,7 @@ impl InterPodConstraints<'_> {
             .sum()
     }
 
-    /// Whether pods with these rules have affinity to each other, and none that they have affinity to has a place yet.
-    pub(crate) fn first_of_its_kind(&self, rules: &Rules) -> bool {
+    fn first_of_its_kind(&self, rules: &Rules) -> bool {
         rules.wants_itself
             && rules
                 .wanted
@@ -304,17 +294,6 @@ impl InterPodConstraints<'_> {
         let wanted = rules.wanted.iter().copied();
         let nowhere = wanted.filter(|counter| self.counters[*counter].total() == 0);
         nowhere.collect()
-    }
-
-    /// The counter of pods of which one must be on the node of a pod with these rules, if there is such a rule.
-    pub(crate) fn wanted_on_node(&self, rules: &Rules) -> Option<CounterId> {
-        let mut wanted = rules.wanted.iter().copied();
-        wanted.find(|counter| **self.topology.name(self.key_of(*counter)) == *HOSTNAME_LABEL)
-    }
-
-    /// The counters that count pods of a shape.
-    pub(crate) fn counters_of(&self, id: ShapeId) -> &[CounterId] {
-        &self.feeds[id]
     }
 
     /// Whether a counter counts pods of a shape.

@@ -429,7 +429,7 @@ fn the_example_of_simulation() {
         "room is {} ({before} / {asked}).",
         room.expect("some")
     ));
-    let (left, _) = pack::existing(&mut turn, &mut world, demand, (&choices, |_, _| Vec::new()));
+    let (left, _) = pack::existing(&mut turn, &mut world, demand);
     page.says(&format!(
         "{} millicores are free.",
         world.nodes[old].free.cpu_milli
