@@ -58,9 +58,10 @@ struct ClosedDomains<'s, 'p, 'a> {
 impl ClosedDomains<'_, '_, '_> {
     /// Closes one more domain, if that leaves fewer pods out.
     fn close_alone(&mut self, domain: TopologyDomain) {
-        let Some(waiting) = self.count_waiting() else {
+        let waiting = self.count_waiting();
+        if !(1..=MAX_PODS).contains(&waiting) {
             return;
-        };
+        }
         let rules = self.close(domain);
         if !self.leaves_fewer_out(waiting) {
             self.closed.pop();
@@ -73,9 +74,10 @@ impl ClosedDomains<'_, '_, '_> {
         let mut useful = self.closed.len();
         let mut rules_before = None;
         for domain in domains {
-            let Some(waiting) = self.count_waiting() else {
+            let waiting = self.count_waiting();
+            if !(1..=MAX_PODS).contains(&waiting) {
                 break;
-            };
+            }
             if self.closed.contains(domain) || self.is_needed(*domain) {
                 continue;
             }
@@ -109,18 +111,17 @@ impl ClosedDomains<'_, '_, '_> {
             visits,
             Domains::Without(&self.closed),
         );
-        self.count_waiting().unwrap_or(0) < waiting
+        self.count_waiting() < waiting
     }
 
-    /// How many pods that are spread have no place; `None` where there are none, or too many.
-    fn count_waiting(&self) -> Option<usize> {
+    /// How many pods that are spread have no place.
+    fn count_waiting(&self) -> usize {
         let inter_pod = &self.planner.world.inter_pod;
         let spread = self.pending.groups.iter().filter(|group| {
             let rules = inter_pod.known_rules(group.shape);
             rules.is_some_and(Rules::is_spread)
         });
-        let waiting: usize = spread.map(PendingGroup::left).sum();
-        (1..=MAX_PODS).contains(&waiting).then_some(waiting)
+        spread.map(PendingGroup::left).sum()
     }
 
     /// Whether some pods could be on no new machine any more if this domain was closed too.
@@ -150,6 +151,9 @@ fn find_domains(planner: &mut Planner<'_, '_>, pending: &PendingGroups<'_>) -> V
     let mut pods: BTreeMap<TopologyDomain, i64> = BTreeMap::new();
     for open in list_open(planner, &shapes) {
         *pods.entry(open.domain).or_default() += open.pods;
+    }
+    if pods.is_empty() {
+        return Vec::new();
     }
     let planned = planner.planned.machines.iter().map(|planned| planned.node);
     let planned: Vec<NodeIndex> = planned.collect();
