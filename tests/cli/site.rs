@@ -11,7 +11,7 @@
 //! | `systemctl stop`, `systemctl disable --now` | the daemon ends with SIGTERM |
 //! | `systemctl reload pve-autoscaler` | the unit's `ExecReload`: `pve-autoscaler check`, then SIGHUP; and until the daemon has read the file |
 //! | the unit `pve-autoscaler-broker` | nothing: the file's channel is an API token, which needs no broker |
-//! | `apt install ./pve-autoscaler_*.deb` | the file as shipped, where there is none, and the daemon begins |
+//! | `apt install ./pve-autoscaler_*_amd64.deb` | the file as shipped, where there is none, and the daemon begins |
 //! | `apt purge pve-autoscaler` | the package's scripts: it names the machines that stay, the daemon ends, its files go |
 //! | `tar -C / …` | `tar` with the host's folder for `/`; both hosts see the folder with the archive, so nobody copies it |
 //! | `kubectl …` | the calls that kubectl makes, as an administrator |
@@ -427,7 +427,7 @@ impl Site {
                 self.hosts[at].stop_daemon();
                 String::new()
             }
-            ["apt", "install", "./pve-autoscaler_*.deb"] => self.install_package(at),
+            ["apt", "install", "./pve-autoscaler_*_amd64.deb"] => self.install_package(at),
             ["apt", "purge", "pve-autoscaler"] => self.purge_package(at),
             ["tar", "-C", "/", arguments @ ..] => self.run_tar(at, arguments),
             ["kubectl", arguments @ ..] => self.run_kubectl(arguments),
