@@ -491,6 +491,49 @@ async fn one_of_two_instances_leads_and_the_other_follows_at_once_when_it_stops(
     world.assert_permitted();
 }
 
+/// As a renewal does whose answer has not come when the daemon stops.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_written_since_is_given_back_all_the_same_unless_another_has_it() {
+    for (holder, left) in [("pve1", None), ("pve2", Some("pve2"))] {
+        let world = world().await;
+        let lease = LeaseName {
+            namespace: "kube-system".to_owned(),
+            name: LEASE_NAME.to_owned(),
+        };
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let (leads, run) = elect(
+            world.ours.clone(),
+            lease.clone(),
+            "pve1".to_owned(),
+            Timing::DEFAULT,
+            StdRng::seed_from_u64(1),
+            async move {
+                let _ = stopped.await;
+            },
+        );
+        let task = tokio::spawn(run);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(leads.held());
+        let path =
+            format!("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{LEASE_NAME}");
+        let read = KubeRequest::new("get", "leases", "", path.clone());
+        let mut now: Value = world.admin.read(read).await.expect("it is there");
+        now["spec"]["holderIdentity"] = json!(holder);
+        now["spec"]["renewTime"] = json!("2026-11-18T11:00:00.000000Z");
+        let write = KubeRequest::new("update", "leases", "", path).json(now);
+        world
+            .admin
+            .read::<Value>(write)
+            .await
+            .expect("it is written");
+        stop.send(()).expect("it runs");
+        task.await.expect("it ends");
+        let held = world.admin.lease_holder(&lease).await.expect("it is read");
+        assert_eq!(held.as_deref(), left);
+        world.assert_permitted();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_store_follows_the_cluster() {
     let world = world().await;

@@ -153,7 +153,7 @@ fn only_programs_of_the_deeds_that_are_shown_are_named() {
     };
     let deeds = ["0.1.0", "0.2.0", "0.1.0"].map(|program| deed(Some(program)));
     let head = |deeds: &[Deed]| recorded_by(&programs_of(deeds));
-    assert_eq!(head(&deeds), "Recorded by versions 0.1.0 and 0.2.0\n");
+    assert_eq!(head(&deeds), "Recorded by versions 0.1.0, 0.2.0\n");
     assert_eq!(head(&deeds[1..2]), "Recorded by version 0.2.0\n");
     assert_eq!(head(&[]), "");
     assert_eq!(head(&[deed(None)]), "");

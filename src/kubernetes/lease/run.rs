@@ -275,22 +275,37 @@ impl Contender {
         });
     }
 
-    /// Gives the lease back, if it is ours.
+    /// Gives the lease back, if it is ours. A renewal that was on its way when we stopped may have changed it: then it is read, and given
+    /// back as it is now.
     async fn release(&mut self) {
         self.election.give_up();
         self.publish();
         let Some(own) = self.election.own().cloned() else {
             return;
         };
+        let holder = own.holder.clone();
+        let mut given = self.free(own).await;
+        if given.as_ref().is_err_and(KubeError::conflict) {
+            given = match self.bounded("get", self.get()).await {
+                Ok(Some(now)) if now.holder == holder => self.free(now).await,
+                other => other.map(drop),
+            };
+        }
+        if let Err(error) = given {
+            tracing::warn!(%error, "could not give the lease back; others wait until it runs out");
+        }
+    }
+
+    /// Writes over a lease of ours that nobody holds it.
+    async fn free(&self, own: LeaseRecord) -> Result<(), KubeError> {
         let free = LeaseRecord {
             holder: String::new(),
             duration: Duration::from_secs(1),
             ..own
         };
         let wall = micro_time(self.client.clock().now());
-        if let Err(error) = self.bounded("update", self.put(&free, &wall, false)).await {
-            tracing::warn!(%error, "could not give the lease back; others wait until it runs out");
-        }
+        let put = self.put(&free, &wall, false);
+        self.bounded("update", put).await.map(drop)
     }
 
     async fn bounded<T>(

@@ -81,6 +81,7 @@ const WITHOUT: &[(&str, &[&str])] = &[
             "does not have a value in the enumeration",
             "value does not match the regex pattern",
             "property is missing and it is not optional",
+            "invalid key in comma-separated list property",
             "unknown option '",
             "at the same time",
             "invalid characters in tag",

@@ -129,7 +129,7 @@ impl ClosedDomains<'_, '_, '_> {
         let catalog = &*self.catalog;
         let is_open = |at: &DomainsByKey| {
             let mut closed = self.closed.iter().chain([&domain]);
-            closed.all(|(key, domain)| at.get(*key) != Some(domain))
+            closed.all(|(key, shut)| at.get(*key) != Some(shut))
         };
         let rows: BTreeSet<RowIndex> = self.pending.groups.iter().map(|group| group.row).collect();
         rows.into_iter().any(|row| {
