@@ -356,7 +356,7 @@ async fn disturb(
         FaultOutcome::Damaged if style == Style::Pve => {
             let answer = next.run(request).await;
             damage::of(answer, |data| {
-                faults.with_state(|state| state.damager.damage(data))
+                faults.with_state(|state| state.damager.damage(data));
             })
             .await
         }

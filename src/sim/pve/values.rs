@@ -229,7 +229,8 @@ fn drive(key: &str, text: &str) -> Result<(), String> {
             ));
         }
         let boolean = values.contains(&"0");
-        if !values.contains(&value) && !(boolean && is_boolean(value)) {
+        let known = values.contains(&value) || (boolean && is_boolean(value));
+        if !known {
             return Err(if boolean {
                 format!(
                     "format error\n{key}.{option}: type check ('boolean') failed - got '{value}'"
