@@ -5,7 +5,6 @@ mod batching;
 mod bound;
 mod carry;
 mod claims;
-mod closed_domains;
 mod cluster_health;
 mod complex;
 mod consolidating;

@@ -20,10 +20,10 @@ use super::withdrawal::{self, Withdrawal};
 use crate::constraints::shape::Resident;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{
-    ChoiceIndex, FixedIndex, GroupIndex, IndexVec, LaunchOptionIndex, LotIndex, NodeIndex,
+    ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LaunchOptionIndex, LotIndex, NodeIndex,
     OfferIndex, PlannedIndex,
 };
-use crate::simulation::inter_pod::topology::TopologyDomain;
+use crate::simulation::inter_pod::topology::DomainId;
 use crate::simulation::pack::{self, PlacedPods};
 use crate::simulation::planned::CreateReason;
 use crate::simulation::world::{NodeOrigin, Saved};
@@ -67,13 +67,13 @@ pub(super) fn repack<'p, 'a>(
 
 /// Which topology domains count for spreading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Domains<'d> {
+pub(super) enum Domains {
     /// Those of nodes, and those that new nodes could open.
     Open,
     /// Those that nodes are in, or were planned in.
     WithNodes,
-    /// As [`Domains::WithNodes`], and no machine is made in these domains.
-    Without(&'d [TopologyDomain]),
+    /// As [`Domains::WithNodes`], and no machine is made in this domain of this topology key.
+    Without(KeyId, DomainId),
 }
 
 /// Makes the second plan; gives back the visits that still are, where the first plan stays.
@@ -82,7 +82,7 @@ pub(super) fn repack_once<'p, 'a>(
     catalog: &mut Catalog<'p, 'a>,
     pending: &mut PendingGroups<'a>,
     visits: Vec<Visit>,
-    domains: Domains<'_>,
+    domains: Domains,
 ) -> Vec<Visit> {
     let view = planner.view(catalog, pending);
     let movable = find_movable(view);
@@ -101,8 +101,8 @@ pub(super) fn repack_once<'p, 'a>(
     question::prepare(planner, catalog, pending, &withdrawal.replanned);
     let question = question::pose_question(planner.view(catalog, pending), &withdrawal);
     let replaced = question.is_some_and(|(mut problem, nodes)| {
-        if let Domains::Without(closed) = domains
-            && !closed.iter().all(|domain| problem.close(*domain))
+        if let Domains::Without(key, domain) = domains
+            && !problem.close(key, domain)
         {
             return false;
         }
@@ -144,7 +144,7 @@ pub(super) fn repack_once<'p, 'a>(
 
 /// Whether this question found no better plan before, or none that the world took. It is not asked again as long as nothing has changed:
 /// where limits leave pods out for good, every decision would pay for it.
-fn is_known(turn: &mut DecisionBuilder<'_>, digest: u64, domains: Domains<'_>) -> bool {
+fn is_known(turn: &mut DecisionBuilder<'_>, digest: u64, domains: Domains) -> bool {
     let memory = &mut turn.memory;
     match domains {
         Domains::Open => memory.no_better_plan == Some(digest),
@@ -160,7 +160,7 @@ fn is_known(turn: &mut DecisionBuilder<'_>, digest: u64, domains: Domains<'_>) -
 }
 
 /// A question that found a better plan is asked again.
-fn forget(turn: &mut DecisionBuilder<'_>, domains: Domains<'_>) {
+fn forget(turn: &mut DecisionBuilder<'_>, domains: Domains) {
     match domains {
         Domains::Open => turn.memory.no_better_plan = None,
         Domains::WithNodes => turn.memory.no_better_plan_with_nodes = None,
@@ -169,7 +169,7 @@ fn forget(turn: &mut DecisionBuilder<'_>, domains: Domains<'_>) {
 }
 
 /// Remembers that this question found no better plan, or none that the world took.
-fn remember(turn: &mut DecisionBuilder<'_>, digest: u64, domains: Domains<'_>) {
+fn remember(turn: &mut DecisionBuilder<'_>, digest: u64, domains: Domains) {
     let memory = &mut turn.memory;
     match domains {
         Domains::Open => memory.no_better_plan = Some(digest),

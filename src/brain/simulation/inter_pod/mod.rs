@@ -26,7 +26,7 @@ pub(crate) use numbers::{Asks, CounterRules, Even, Tally};
 pub(crate) use preferences::{Evenness, Preferences};
 pub(crate) use rules::Rules;
 use rules::SpreadRule;
-use topology::{DomainId, NOWHERE, TopologyDomain, TopologyDomains};
+use topology::{DomainId, NOWHERE, TopologyDomains};
 
 /// What counting looks at besides the counters.
 #[derive(Debug)]
@@ -43,19 +43,6 @@ struct CounterChange {
     count: i64,
     deleting: bool,
 }
-
-/// A topology domain that a new node could be in.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OpenDomain {
-    pub(crate) domain: TopologyDomain,
-    /// Pods in it of those that are counted.
-    pub(crate) pods: i64,
-    /// A node is in it that counts.
-    pub(crate) has_node: bool,
-}
-
-/// The rules of all shapes, as they were.
-pub(crate) type SavedRules = IndexVec<ShapeId, Option<Arc<Rules>>>;
 
 /// All counters, and the rules compiled to them.
 #[derive(Debug)]
@@ -361,23 +348,27 @@ impl<'a> InterPodConstraints<'a> {
         }
     }
 
-    /// The domains that pods with these rules are spread over and that new nodes could be in.
-    pub(crate) fn open_domains(&self, rules: &Rules) -> Vec<OpenDomain> {
+    /// The domains, with their topology key, that pods with these rules are spread over, that new nodes could be in, and that no
+    /// counted pod is in.
+    pub(crate) fn empty_domains(&self, rules: &Rules) -> Vec<(KeyId, DomainId)> {
         let spread = rules.spread.iter();
         let open = spread.flat_map(|spread| {
             let counter = &self.counters[spread.counter];
-            let open = spread.open.iter();
-            open.map(|domain| OpenDomain {
-                domain: (counter.subject.key, *domain),
-                pods: counter.pods(*domain),
-                has_node: counter.knows(*domain),
-            })
+            let empty = spread
+                .open
+                .iter()
+                .filter(|domain| counter.pods(**domain) == 0);
+            empty.map(|domain| (counter.subject.key, *domain))
         });
         open.collect()
     }
 
     /// No new nodes are planned in a domain: it counts for nobody as long as none is in it. Says what the rules were.
-    pub(crate) fn close_domain(&mut self, (key, domain): TopologyDomain) -> SavedRules {
+    pub(crate) fn close_domain(
+        &mut self,
+        key: KeyId,
+        domain: DomainId,
+    ) -> IndexVec<ShapeId, Option<Arc<Rules>>> {
         let before = self.rules.clone();
         let counters = &self.counters;
         for rules in self.rules.iter_mut().flatten() {
@@ -396,7 +387,7 @@ impl<'a> InterPodConstraints<'a> {
     }
 
     /// The rules are again what they were before a domain was closed. Those that came to be known since stay.
-    pub(crate) fn reopen_domains(&mut self, before: SavedRules) {
+    pub(crate) fn reopen_domains(&mut self, before: IndexVec<ShapeId, Option<Arc<Rules>>>) {
         for (rules, former) in self.rules.iter_mut().zip(before) {
             if former.is_some() {
                 *rules = former;

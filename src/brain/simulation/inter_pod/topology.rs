@@ -19,9 +19,6 @@ pub(crate) const NOWHERE: DomainId = DomainId(u32::MAX);
 /// A domain that no node has yet: the host name of a node to come.
 pub(crate) const FRESH: DomainId = DomainId(u32::MAX - 1);
 
-/// A domain with its topology key.
-pub(crate) type TopologyDomain = (KeyId, DomainId);
-
 /// The domain of a place, by topology key.
 pub(crate) type DomainsByKey = IndexVec<KeyId, DomainId>;
 

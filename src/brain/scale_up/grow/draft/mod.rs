@@ -40,7 +40,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 pub(super) use launch_option_set::LaunchOptionSet;
 
 use crate::index::{
-    AmountIndex, ChoiceIndex, DraftMachineIndex, FixedIndex, HostIndex, IndexVec,
+    AmountIndex, ChoiceIndex, DraftMachineIndex, FixedIndex, HostIndex, IndexVec, KeyId,
     LaunchOptionClassIndex, LaunchOptionIndex, LotIndex, MadeIndex, OfferIndex, PoolIndex,
     PoolRegionIndex, PoolTypeIndex, SiteIndex, TallyIndex, TierIndex, indexes_in,
 };
@@ -48,7 +48,7 @@ use crate::scale_up::hosts::{HostCapacity, HostDemand};
 use crate::scale_up::limits::RemainingMachines;
 use crate::scale_up::numbers::{NumberDemands, NumberRooms};
 use crate::scale_up::stores::Stores;
-use crate::simulation::inter_pod::topology::{DomainsByKey, TopologyDomain};
+use crate::simulation::inter_pod::topology::{DomainId, DomainsByKey};
 use crate::simulation::inter_pod::{Asks, Tally};
 use crate::simulation::takes::Takes;
 use state::Draft;
@@ -228,7 +228,7 @@ impl Problem {
     }
 
     /// No machine is made in a domain. False, and nothing is changed, where a place that stays is in it.
-    pub(super) fn close(&mut self, (key, domain): TopologyDomain) -> bool {
+    pub(super) fn close(&mut self, key: KeyId, domain: DomainId) -> bool {
         if self.fixed.iter().any(|fixed| fixed.domains[key] == domain) {
             return false;
         }
