@@ -91,7 +91,7 @@ fn history_names_the_versions_of_the_rows_that_it_shows() {
     };
     for (arguments, versions, list) in [
         (&["--limit", "1"][..], "version 0.2.0", &["0.2.0"][..]),
-        (&[], "versions 0.1.0 and 0.2.0", &["0.1.0", "0.2.0"]),
+        (&[], "versions 0.1.0, 0.2.0", &["0.1.0", "0.2.0"]),
         (&["--pool", "nobodys"], "", &[]),
     ] {
         let told = history(arguments);
