@@ -1,4 +1,4 @@
-//! What proves that a template, a task or a placeholder is one of ours: each sign alone.
+//! Tests of the proofs by which the broker knows a template, a task or a placeholder for ours. Each proof is taken away alone.
 
 use std::collections::BTreeSet;
 
@@ -216,7 +216,7 @@ fn a_placeholder_may_be_another_clones_that_did_not_end_well() {
     let none = BTreeSet::new();
     let own = at("root@pam", "9000", 10);
     let answered = clone_intent().answered(own.clone());
-    // Its own task is known: what began before it left nothing here.
+    // The task of the clone itself (`own`) is known, so a task on the VMID that began earlier has left nothing of this clone.
     for (upid, running, failed, may_be) in [
         (&own, true, false, false),
         (&at("root@pam", "9000", 9), false, true, false),
@@ -406,7 +406,7 @@ async fn a_record_of_another_machine_or_cluster_says_nothing_of_a_vm_of_ours() {
             cluster: cluster.into(),
             ..mark(9001)
         };
-        // Its record says that the template's protection is gone since it was configured.
+        // The clone's record (`configured`) says that the protection copied from the template was taken off; one that is there now is a person's.
         let record = CloneIntent {
             settled: true,
             configured: true,

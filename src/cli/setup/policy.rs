@@ -58,7 +58,10 @@ pub(super) async fn look(own: &KubeClient) -> PolicyFound {
     }
     match own.try_other_secret().await {
         Ok(()) => PolicyFound::Missing,
-        Err(KubeError::Refused { .. }) => PolicyFound::InForce,
+        // By the policy, or for want of a right. Any other refusal, such as of a server that is overloaded, says nothing of it.
+        Err(KubeError::Refused {
+            code: 403 | 422, ..
+        }) => PolicyFound::InForce,
         Err(error) => PolicyFound::Unseen(error.to_string()),
     }
 }

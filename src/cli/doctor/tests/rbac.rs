@@ -199,7 +199,7 @@ async fn each_right_of_the_manifests_is_missed_by_its_verb_and_resource() {
     }
     assert!(named > 40, "the manifests have more rights than {named}");
 
-    // What this file does not use is not asked for.
+    // A file without nominations and serving certificates needs no rights for them, and doctor must not ask for these rights.
     let few = "version = 1\n[scale_up]\nnominate_pods = false\n";
     let few = reached(&kube, clock, few).await;
     for role in &objects {

@@ -75,11 +75,12 @@ instance_types = ["small"]
 max = 1
 "#;
 
-/// What the daemon's calls need of a machine, wherever it has its rights.
+/// Privileges that PVE wants of the token on every machine's VM, whether they are given on the VM, its pool or `/vms`.
 const ON_EACH_MACHINE: &str = "VM.Allocate VM.Audit VM.PowerMgmt VM.Config.CPU VM.Config.Memory VM.Config.Disk VM.Config.Network \
                                VM.Config.Options VM.GuestAgent.Unrestricted";
 
-/// What the token needs where, by this file.
+/// The token's rights for the configuration above: a path of PVE's access control with the privileges needed there. Written by hand, so
+/// that a privilege that `needed()` forgets is missed.
 fn table() -> Vec<AclSpec> {
     let machines = |more: &str| format!("{ON_EACH_MACHINE} {more}");
     let disks = "Datastore.AllocateSpace Datastore.Audit";
