@@ -348,7 +348,7 @@ restored() {
     while IFS= read -r line <&3; do
         line="${line//BACKUP.tar//root/try/backup.tar}"
         case "$line" in
-            "apt install ./pve-autoscaler_*.deb") hold "task 8: $line" quiet_dpkg -i "$this" ;;
+            "apt install ./pve-autoscaler_"*.deb) hold "task 8: $line" quiet_dpkg -i "$this" ;;
             "pve-autoscaler doctor") hold "task 8: $line" doctor_sees_pve ;;
             "pve-autoscaler status") hold "task 8: $line: the machines are there" soon 60 status_shows workers- ;;
             "tar -C / -cpf "*)
