@@ -1,6 +1,6 @@
 //! Text in columns on a terminal that is narrower than its lines. Of a table the last cell goes on below where it began;
-//! where the cells before it are too wide for that, all of them are folded, or each row becomes a list of its cells. On
-//! the narrowest there are lists alone. What heads a section is bright. Pure.
+//! where the cells before it leave too little room for that, it stands below its row, or all cells are folded, or each
+//! row becomes a list of its cells. On the narrowest there are lists alone. What heads a section is bright. Pure.
 
 use super::columns::{Columns, cells};
 use crate::screen::{self, Flow};
@@ -103,20 +103,40 @@ fn fold_table(out: &mut String, table: &Columns, rows: &[&str], columns: usize) 
     let cut = without_empty_columns(&cut);
     let heading = cut.first().cloned().flatten().unwrap_or_default();
     let widths = cells::widths(cut.iter().flatten(), columns, THIN).filter(|_| columns >= NARROW);
+    let before_last = widths_before_last(&cut, widths.as_deref(), columns);
     let listed = if columns < NARROW {
         NARROW_LISTED
     } else {
         LISTED
     };
     for (row, cut) in rows.iter().zip(&cut) {
-        match (cut, &widths) {
+        match (cut, &before_last, &widths) {
             // No row of it: what was left out, or a cell with what steers a terminal in it.
-            (None, _) => fold_line(out, row, columns),
-            (Some(cut), Some(widths)) => cells::beside(out, cut, widths),
-            (Some(cut), None) if *cut == heading => {}
-            (Some(cut), None) => cells::below(out, &heading, cut, listed, columns),
+            (None, ..) => fold_line(out, row, columns),
+            (Some(cut), Some(whole), _) => {
+                cells::last_below(out, &heading, cut, whole, listed, columns);
+            }
+            (Some(cut), None, Some(widths)) => cells::beside(out, cut, widths),
+            (Some(cut), None, None) if *cut == heading => {}
+            (Some(cut), None, None) => cells::below(out, &heading, cut, listed, columns),
         }
     }
+}
+
+/// How wide the columns before the last one are, where they fit on one line and the last one has no room beside them or
+/// would be too thin for a sentence: then each last cell stands below its row, as wide as the terminal. `widths`: those of
+/// all beside one another, where they fit.
+fn widths_before_last(
+    rows: &[Option<Vec<&str>>],
+    widths: Option<&[usize]>,
+    columns: usize,
+) -> Option<Vec<usize>> {
+    let mut whole = cells::unfolded(rows.iter().flatten());
+    let last = whole.pop()?;
+    let given = widths.and_then(|widths| widths.last());
+    let thin = given.is_none_or(|width| *width < LEAST.min(last));
+    let fits = whole.iter().map(|width| cells::GAP + width).sum::<usize>() <= columns;
+    (columns >= NARROW && thin && fits).then_some(whole)
 }
 
 /// The rows, the heading first, without the columns in which no row has anything: they take room that the others lack.
@@ -262,6 +282,21 @@ mod tests {
         );
         let alone = fold("  A  B\n  and this is far longer than it may be\n", 20);
         assert!(alone.contains("longer"), "{alone}");
+    }
+
+    /// Found by it: the note of a storage in a column of 14 on 80 columns, five lines high.
+    #[test]
+    fn a_last_column_that_would_be_thin_stands_below_its_row() {
+        let storages = "Storages\n  STORAGE    HOST  FREE           PROMISED  LEFT FOR MACHINES  NOTE\n  local-lvm  pve1  30Gi of 200Gi  160Gi     0                  no room for a machine of the pool workers, which asks for 20Gi\n  other      pve2  10Gi of 200Gi  20Gi      80Gi\n";
+        let wanted = "Storages\n  STORAGE    HOST  FREE           PROMISED  LEFT FOR MACHINES\n  local-lvm  pve1  30Gi of 200Gi  160Gi     0\n    NOTE: no room for a machine of the pool workers, which asks for 20Gi\n  other      pve2  10Gi of 200Gi  20Gi      80Gi\n";
+        assert_eq!(fold(storages, 80), wanted);
+        let narrower = fold(storages, 68);
+        assert!(
+            narrower.contains("\n    NOTE: no room for a machine of the pool workers, which asks for\n      20Gi\n"),
+            "{narrower}"
+        );
+        // With room for a sentence it stays beside its row.
+        assert!(fold(storages, 90).contains("MACHINES  NOTE\n"));
     }
 
     #[test]

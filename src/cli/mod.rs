@@ -189,7 +189,7 @@ fn dispatch(cli: Cli, config_given: bool) -> Result<(), CliFailure> {
         CliCommand::SupportBundle(options) => bundle::run(&cli.config, &options),
         CliCommand::Snapshot(options) => control::snapshot(&options),
         CliCommand::Status(options) => status::run(&options),
-        CliCommand::Staying(options) => staying::run(&options),
+        CliCommand::Staying(options) => staying::run(&cli.config, &options),
         CliCommand::Check(options) => {
             if options.file.is_some() && config_given {
                 let said = anyhow::anyhow!("the file is named twice: by --config and by itself");

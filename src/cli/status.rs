@@ -14,7 +14,7 @@ use crate::controller::control::ControlCommand;
 use crate::controller::executor::{ActionWait, PATIENCE};
 use crate::controller::status::{DaemonStatus, MachineStatus};
 use crate::model::foreign;
-use crate::model::region::Busy;
+use crate::model::region::{Busy, Step};
 use crate::model::report::Hold;
 use crate::model::time::Time;
 use crate::model::words;
@@ -25,11 +25,14 @@ const COLUMNS: usize = 100;
 
 /// Shows the status: once, or again and again until somebody ends it.
 pub(super) fn run(options: &StatusOptions) -> Result<(), CliFailure> {
-    options.watch.show("status", || shown(&options.output))
+    let watched = options.watch.is_on();
+    options
+        .watch
+        .show("status", || shown(&options.output, watched))
 }
 
 /// The daemon's status as it is to be printed.
-fn shown(options: &OutputOptions) -> Result<String, CliFailure> {
+fn shown(options: &OutputOptions, watched: bool) -> Result<String, CliFailure> {
     let (answer, now) = control::ask_with_time(&options.control, &ControlCommand::Status)?;
     match options.output {
         OutputFormat::Json => {
@@ -41,20 +44,136 @@ fn shown(options: &OutputOptions) -> Result<String, CliFailure> {
     }
     let status: DaemonStatus = serde_json::from_value(answer)
         .context("the daemon's answer cannot be read; is it of another version?")?;
-    let whole = options.output == OutputFormat::Wide;
-    let columns = Screen::now().columns.unwrap_or(COLUMNS);
-    let text = text(&status, whole, columns, now);
-    Ok(options.output.laid_out(&text))
+    let layout = StatusLayout {
+        wide: options.output == OutputFormat::Wide,
+        watched,
+        columns: Screen::now().columns.unwrap_or(COLUMNS),
+    };
+    Ok(options.output.laid_out(&layout.text(&status, now)))
 }
 
-/// For people: wide with every failure in full where it belongs, else in full below, in so many columns.
-fn text(whole: &DaemonStatus, wide: bool, columns: usize, now: Time) -> String {
-    let short = if wide {
-        whole.clone()
-    } else {
-        narrow::once(whole)
+/// How the status is laid out for people.
+#[derive(Clone, Copy, Debug)]
+struct StatusLayout {
+    /// Every failure is told in full where it belongs, else in full below.
+    wide: bool,
+    /// Somebody waits for something: what changes comes first, since a terminal shows the first lines alone.
+    watched: bool,
+    /// Columns of a line of what is told in full.
+    columns: usize,
+}
+
+impl StatusLayout {
+    fn text(self, whole: &DaemonStatus, now: Time) -> String {
+        let short = if self.wide {
+            whole.clone()
+        } else {
+            narrow::once(whole)
+        };
+        let mut text = headline(&short, now);
+        if self.watched {
+            self.add_what_changes_first(&mut text, &short, now);
+        } else {
+            self.add_what_there_is_first(&mut text, &short, now);
+        }
+        if !self.wide {
+            narrow::in_full(&mut text, whole, self.columns);
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+        text
+    }
+
+    /// Pools and what machines are made of, then machines, then what is in the way.
+    fn add_what_there_is_first(self, text: &mut String, status: &DaemonStatus, now: Time) {
+        render::pools(text, &status.pools, now);
+        self.add_resources(text, status);
+        let all = status.machines.iter();
+        section(text, "Machines", &MACHINES, self.machines(status, all, now));
+        pending(text, status);
+        held(text, status, now);
+        troubles(text, status);
+        render::warnings(text, &status.warnings);
+    }
+
+    /// Machines under way and pods that wait, then pools, then what is in the way; hosts and storages come last.
+    fn add_what_changes_first(self, text: &mut String, status: &DaemonStatus, now: Time) {
+        let (moving, mut others): (Vec<_>, Vec<_>) = status
+            .machines
+            .iter()
+            .partition(|(_, machine)| is_under_way(machine, now));
+        let title = if moving.is_empty() {
+            "Machines"
+        } else {
+            "Other machines"
+        };
+        // Those that have drifted are the next ones to be replaced.
+        let drifted = |machine: &MachineStatus| {
+            let parts = machine.drifted.as_ref();
+            parts.is_some_and(|parts| !parts.is_empty())
+        };
+        others.sort_by_key(|(_, machine)| !drifted(machine));
+        let moving = self.machines(status, moving.into_iter(), now);
+        section(text, "Machines under way", &MACHINES, moving);
+        pending(text, status);
+        render::pools(text, &status.pools, now);
+        held(text, status, now);
+        troubles(text, status);
+        render::warnings(text, &status.warnings);
+        let others = self.machines(status, others.into_iter(), now);
+        section(text, title, &MACHINES, others);
+        self.add_resources(text, status);
+    }
+
+    /// What machines are made of: hosts, storages, devices, addresses.
+    fn add_resources(self, text: &mut String, status: &DaemonStatus) {
+        render::hosts(text, &status.hosts);
+        stores::storages(text, &status.storages, self.wide);
+        stores::devices(text, &status.devices);
+        super::networks::table(text, &status.networks);
+    }
+
+    /// Rows of machines. Wide: the region of each, even where there is one alone, and the addresses of each.
+    fn machines<'a>(
+        self,
+        status: &DaemonStatus,
+        machines: impl Iterator<Item = (&'a Arc<str>, &'a MachineStatus)>,
+        now: Time,
+    ) -> Vec<Vec<String>> {
+        let named = self.wide || several_regions(status);
+        let rows = machines.map(|(name, machine)| {
+            let region = Some(&*machine.region).filter(|_| named);
+            let mut place = render::place(&machine.host, region, &machine.cpus);
+            if self.wide {
+                place = render::add_addresses(place, &machine.addresses);
+            }
+            vec![
+                name.to_string(),
+                machine.instance_type.clone(),
+                place,
+                machine.vmid.to_string(),
+                machine.node.as_ref().map_or("-", |_| "yes").to_owned(),
+                step(machine, now),
+                trouble(machine, now),
+            ]
+        });
+        rows.collect()
+    }
+}
+
+const MACHINES: [&str; 7] = ["MACHINE", "TYPE", "HOST", "VMID", "NODE", "STEP", "TROUBLE"];
+
+/// Whether a machine is being made, changed or removed, or something is wrong with it.
+fn is_under_way(machine: &MachineStatus, now: Time) -> bool {
+    let settled = match machine.step {
+        Some((step, _)) => step == Step::Done,
+        None => machine.node.is_some(),
     };
-    let status = &short;
+    machine.busy.is_some() || !settled || !trouble(machine, now).is_empty()
+}
+
+/// How the daemon is, and what is wrong with it.
+fn headline(status: &DaemonStatus, now: Time) -> String {
     let mut text = format!("pve-autoscaler {}: {}\n", status.version, status.line());
     if let Some(at) = status.at {
         let cluster = status.cluster_id.as_deref().unwrap_or("not known yet");
@@ -75,21 +194,6 @@ fn text(whole: &DaemonStatus, wide: bool, columns: usize, now: Time) -> String {
     let problems = status.problems.iter();
     let rows = problems.map(|problem| vec![render::one_line(problem)]);
     section(&mut text, "Wrong with the daemon", &[], rows.collect());
-    render::pools(&mut text, &status.pools, now);
-    render::hosts(&mut text, &status.hosts);
-    stores::storages(&mut text, &status.storages, wide);
-    stores::devices(&mut text, &status.devices);
-    super::networks::table(&mut text, &status.networks);
-    machines(&mut text, status, wide, now);
-    pending(&mut text, status);
-    held(&mut text, status, now);
-    troubles(&mut text, status);
-    render::warnings(&mut text, &status.warnings);
-    if !wide {
-        narrow::in_full(&mut text, whole, columns);
-    }
-    text.truncate(text.trim_end().len());
-    text.push('\n');
     text
 }
 
@@ -110,33 +214,6 @@ fn held(text: &mut String, status: &DaemonStatus, now: Time) {
         _ => hold.clone(),
     });
     render::held(text, &holds.collect::<Vec<_>>(), now);
-}
-
-/// `wide`: the region of each, even where there is one alone, and the addresses of each.
-fn machines(text: &mut String, status: &DaemonStatus, wide: bool, now: Time) {
-    let named = wide || several_regions(status);
-    let rows = status
-        .machines
-        .iter()
-        .map(|(name, machine)| {
-            let region = Some(&*machine.region).filter(|_| named);
-            let mut place = render::place(&machine.host, region, &machine.cpus);
-            if wide {
-                place = render::add_addresses(place, &machine.addresses);
-            }
-            vec![
-                name.to_string(),
-                machine.instance_type.clone(),
-                place,
-                machine.vmid.to_string(),
-                machine.node.as_ref().map_or("-", |_| "yes").to_owned(),
-                step(machine, now),
-                trouble(machine, now),
-            ]
-        })
-        .collect();
-    let heading = ["MACHINE", "TYPE", "HOST", "VMID", "NODE", "STEP", "TROUBLE"];
-    section(text, "Machines", &heading, rows);
 }
 
 /// Whether the daemon looks after machines in several regions, or did.
@@ -261,16 +338,28 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::cli::{fold, watch};
     use crate::controller::status::PendingCounts;
     use crate::controller::trouble::Trouble;
     use crate::model::cpus::CpuSet;
+    use crate::model::drift::Drift;
     use crate::model::network::NicAddresses;
-    use crate::model::reasons::{Held, Hindrance};
-    use crate::model::region::{Failure, Step};
-    use crate::model::report::{Hold, PoolState, Scope};
+    use crate::model::reasons::{Held, Hindrance, StorageNote};
+    use crate::model::region::Failure;
+    use crate::model::report::{Hold, HostState, PoolState, Scope};
+    use crate::model::store_states::StorageState;
     use crate::model::time::Span;
 
     const NOW: Time = Time(1_795_000_000_000);
+
+    fn text(status: &DaemonStatus, wide: bool, columns: usize, now: Time) -> String {
+        let layout = StatusLayout {
+            wide,
+            watched: false,
+            columns,
+        };
+        layout.text(status, now)
+    }
 
     fn machine(vmid: u32, node: bool, step: Step, ago: Span) -> MachineStatus {
         MachineStatus {
@@ -375,6 +464,160 @@ mod tests {
             ..DaemonStatus::default()
         };
         insta::assert_snapshot!(text(&status, false, COLUMNS, NOW));
+    }
+
+    /// The status of a small cluster in which a machine is made, one is removed and one failed, beside twelve at work.
+    fn waited_for() -> DaemonStatus {
+        let mut coming = machine(9012, false, Step::Clone, Span::seconds(3));
+        coming.busy = Some(Busy::Up);
+        let mut leaving = machine(9013, true, Step::Drain, Span::seconds(5));
+        leaving.busy = Some(Busy::Down);
+        let mut failed = machine(9014, false, Step::Clone, Span::minutes(3));
+        failed.failure = Some(Failure {
+            advice: None,
+            step: Step::Clone,
+            message: "no space left".into(),
+            at: NOW - Span::minutes(2),
+            transient: false,
+            host: None,
+        });
+        let mut machines: BTreeMap<Arc<str>, MachineStatus> = (0..12)
+            .map(|at| {
+                let done = machine(9000 + at, true, Step::Done, Span::minutes(90));
+                (format!("small-{at:02}").into(), done)
+            })
+            .collect();
+        machines.insert("small-ycome".into(), coming);
+        machines.insert("small-ygoes".into(), leaving);
+        machines.insert("small-zfail".into(), failed);
+        let host = |at| {
+            let host = HostState {
+                online: true,
+                machines: 4,
+                memory: 64 << 30,
+                promised_memory: 60 << 30,
+                cpus: 16,
+                ..HostState::default()
+            };
+            (Arc::from(format!("pve{at}")), host)
+        };
+        let full = StorageNote::NoRoom {
+            pools: vec!["small".into()],
+            asks: 20 << 30,
+        };
+        let storage = StorageState {
+            storage: "local-zfs".into(),
+            hosts: vec!["pve1".into()],
+            total: 500 << 30,
+            free: 10 << 30,
+            notes: vec![full.to_string()],
+            notes_details: vec![full],
+            ..StorageState::default()
+        };
+        let pool = PoolState {
+            max: 20,
+            ready: 12,
+            coming: 1,
+            ..PoolState::default()
+        };
+        DaemonStatus {
+            version: "1.2.3".into(),
+            configured: true,
+            leader: true,
+            at: Some(NOW - Span::seconds(2)),
+            pools: BTreeMap::from([(Arc::from("small"), pool)]),
+            hosts: BTreeMap::from([("default".into(), (1..=3).map(host).collect())]),
+            storages: BTreeMap::from([(
+                "default".into(),
+                BTreeMap::from([("pve1/local-zfs".into(), storage)]),
+            )]),
+            machines,
+            pending: PendingCounts {
+                all: 4,
+                awaited: 4,
+                ..PendingCounts::default()
+            },
+            ..DaemonStatus::default()
+        }
+    }
+
+    /// Found by it: on 24 lines hosts and storages, and below the edge the machines that one waits for.
+    #[test]
+    fn what_one_waits_for_is_on_a_terminal_of_80_by_24() {
+        let status = waited_for();
+        let watched = StatusLayout {
+            wide: false,
+            watched: true,
+            columns: 80,
+        };
+        let folded = fold::fold(&watched.text(&status, NOW), 80);
+        assert!(folded.lines().count() > 24, "{folded}");
+        let shown = watch::framed(&folded, Some(24), "status");
+        for part in [
+            "small-ycome",
+            "small-ygoes",
+            "small-zfail",
+            "Pods without a node: 4",
+            "\nPools",
+        ] {
+            assert!(shown.contains(part), "{part} is not in\n{shown}");
+        }
+        // The same is told in either order.
+        let words = |text: &str| {
+            let mut words: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
+            words.sort();
+            words
+        };
+        let usual = fold::fold(&text(&status, false, 80, NOW), 80);
+        let missing: Vec<_> = words(&usual)
+            .into_iter()
+            .filter(|word| !folded.contains(&**word))
+            .collect();
+        assert_eq!(missing, Vec::<String>::new(), "{folded}");
+    }
+
+    /// Found by it: the note of a storage in a column of 14, which made the table nine lines high.
+    #[test]
+    fn a_storages_note_takes_the_width_of_the_terminal() {
+        let folded = fold::fold(&text(&waited_for(), false, 80, NOW), 80);
+        let table = folded.split("Storages\n").nth(1).unwrap_or_default();
+        let lines: Vec<&str> = table.lines().take_while(|line| !line.is_empty()).collect();
+        assert!(lines.len() <= 4, "{folded}");
+        assert!(
+            lines
+                .iter()
+                .any(|line| line.starts_with("    NOTE: no room")),
+            "{folded}"
+        );
+    }
+
+    /// Of many nodes that have drifted one waits for the next to go: they come before those that stay as they are.
+    #[test]
+    fn machines_that_have_drifted_come_before_those_that_have_not() {
+        let mut drifted = machine(9002, true, Step::Done, Span::minutes(9));
+        drifted.drifted = Some(vec![Drift::Cpus]);
+        let status = DaemonStatus {
+            configured: true,
+            at: Some(NOW),
+            machines: BTreeMap::from([
+                (
+                    Arc::from("small-a"),
+                    machine(9001, true, Step::Done, Span::minutes(9)),
+                ),
+                (Arc::from("small-b"), drifted),
+            ]),
+            ..DaemonStatus::default()
+        };
+        let watched = StatusLayout {
+            wide: false,
+            watched: true,
+            columns: COLUMNS,
+        };
+        let told = watched.text(&status, NOW);
+        assert!(told.find("small-b") < told.find("small-a"), "{told}");
+        assert!(told.contains("\nMachines\n"), "{told}");
+        let usual = text(&status, false, COLUMNS, NOW);
+        assert!(usual.find("small-a") < usual.find("small-b"), "{usual}");
     }
 
     /// Addresses of two families would make every line long; `-o wide` has them, and so has JSON.

@@ -1,27 +1,80 @@
-//! `staying`: the machines that stay when the package is removed, for the package's own script to name.
+//! `staying`: the machines that stay when the package is removed, for the package's own script to name, and who manages them then.
 //!
-//! The daemon knows them; where it does not run, PVE's configuration files on this host do.
+//! The daemon knows them; where it does not run, PVE's configuration files on this host do. Whether another host manages them the
+//! daemon knows too, or else the Lease.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 use super::args::StayingOptions;
-use super::{CliFailure, control, print, render};
+use super::{CliFailure, control, host_name, output, render, write};
+use crate::clock::Clock;
+use crate::config;
 use crate::controller::control::ControlCommand;
 use crate::controller::status::DaemonStatus;
+use crate::kubernetes::{Connector, KubeClient, LEASE_NAME, LeaseName, Unobserved, lease};
 use crate::model::mark::{self, Mark, Ownership};
 
-/// Names the machines; prints nothing when there are none.
-pub(super) fn run(options: &StayingOptions) -> Result<(), CliFailure> {
+/// Longest wait for what the API server says of the Lease: the removal waits for it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Names the machines; prints nothing when there are none. `config`: the daemon's file.
+pub(super) fn run(config: &Path, options: &StayingOptions) -> Result<(), CliFailure> {
     let status: Option<DaemonStatus> = control::ask(&options.control, &ControlCommand::Status)
         .ok()
         .and_then(|answer| serde_json::from_value(answer).ok());
-    print(&text(status.as_ref(), &marked(&options.pve_directory)))
+    let machines = machines(status.as_ref(), &marked(&options.pve_directory));
+    if machines.is_empty() {
+        return Ok(());
+    }
+    let holder = match &status {
+        Some(status) => Some(status.holder.clone()).filter(|_| !status.leader),
+        None => ask_holder(config),
+    };
+    let elsewhere = holder
+        .as_deref()
+        .and_then(|holder| other_host(holder, host_name::own().as_deref()));
+    write(&output::sentences(&text(&machines, elsewhere)))
 }
 
-/// Machines by VMID, with the host. Where the daemon answers, machines of other clusters are none of ours.
-fn text(status: Option<&DaemonStatus>, marked: &BTreeMap<u32, (String, Mark)>) -> String {
+/// Who holds the Lease, by the API server of the daemon's file; `None` where nobody does, or that cannot be known soon.
+fn ask_holder(config: &Path) -> Option<String> {
+    let kubernetes = config::load(config).ok()?.kubernetes;
+    let connector = Connector::File {
+        path: kubernetes.kubeconfig,
+        context: kubernetes.context,
+    };
+    let lease = LeaseName {
+        namespace: kubernetes.namespace,
+        name: LEASE_NAME.to_owned(),
+    };
+    let asked = async {
+        let client = KubeClient::new(connector, Clock::System, Arc::new(Unobserved)).await;
+        client.lease_holder(&lease).await
+    };
+    let runtime = super::runtime().ok()?;
+    let answer = runtime.block_on(async { timeout(PATIENCE, asked).await });
+    // A name that is still being looked up is not waited for.
+    runtime.shutdown_background();
+    answer.ok()?.ok()?
+}
+
+/// The host of the instance that holds the Lease, if that is not `own`.
+fn other_host<'a>(holder: &'a str, own: Option<&str>) -> Option<&'a str> {
+    let host = lease::host_of(holder);
+    Some(host).filter(|host| !host.is_empty() && Some(*host) != own)
+}
+
+/// Lines that name the machines, by VMID. Where the daemon answers, machines of other clusters are none of ours.
+fn machines(
+    status: Option<&DaemonStatus>,
+    marked: &BTreeMap<u32, (String, Mark)>,
+) -> BTreeMap<u32, String> {
     let cluster = status.and_then(|status| status.cluster_id.as_deref());
     let mut lines: BTreeMap<u32, String> = marked
         .iter()
@@ -38,18 +91,29 @@ fn text(status: Option<&DaemonStatus>, marked: &BTreeMap<u32, (String, Mark)>) -
         }
         lines.insert(machine.vmid, line + ")");
     }
-    if lines.is_empty() {
-        return String::new();
-    }
-    let mut text = "These machines stay as they are and are not managed any more:\n".to_owned();
-    for line in lines.values() {
+    lines
+}
+
+/// What is said of them. `elsewhere`: another host, whose instance holds the Lease.
+fn text(machines: &BTreeMap<u32, String>, elsewhere: Option<&str>) -> String {
+    let mut text = match elsewhere {
+        Some(host) => format!(
+            "pve-autoscaler on {host} holds the Lease. While it runs there, it manages these machines, which stay as they are:\n"
+        ),
+        None => "Unless pve-autoscaler runs on another host of this cluster: these machines stay as they are and are not managed \
+                 any more:\n"
+            .to_owned(),
+    };
+    for line in machines.values() {
         let _ = writeln!(text, "  {}", render::one_line(line));
     }
-    text.push_str(
-        "A later installation manages them again. To have them removed: install it again, set min = 0 and max = 0, drain \
-         their nodes\nand wait until `pve-autoscaler status` shows no machine; or by hand, `kubectl delete node` and \
-         `qm destroy`.\n",
-    );
+    if elsewhere.is_none() {
+        text.push_str(
+            "A later installation manages them again. To have them removed: install it again, set min = 0 and max = 0, drain \
+             their nodes and wait until `pve-autoscaler status` shows no machine; or by hand, `kubectl delete node` and, on the \
+             machine's host, `qm destroy`.\n",
+        );
+    }
     text
 }
 
@@ -164,11 +228,13 @@ mod tests {
         let found = marked(folder.path());
         assert_eq!(found.keys().copied().collect::<Vec<_>>(), [9101, 9102]);
 
-        let all = text(None, &found);
+        let all = text(&machines(None, &found), None);
+        let said = "Unless pve-autoscaler runs on another host of this cluster: ";
+        assert!(all.starts_with(said), "{all}");
         assert!(all.contains("\n  workers-a (VM 9101 on pve1)\n"), "{all}");
         assert!(all.contains("\n  workers-b (VM 9102 on pve2)\n"), "{all}");
         assert!(marked(&folder.path().join("nowhere")).is_empty());
-        assert_eq!(text(None, &BTreeMap::new()), "");
+        assert!(machines(None, &BTreeMap::new()).is_empty());
 
         let mut status = DaemonStatus {
             cluster_id: Some("1/home".into()),
@@ -193,11 +259,58 @@ mod tests {
             ails: None,
         };
         status.machines.insert("workers-a".into(), machine);
-        let ours = text(Some(&status), &found);
+        let ours = text(&machines(Some(&status), &found), None);
         assert!(
             ours.contains("\n  workers-a (VM 9101 on pve1, node workers-a)\n"),
             "{ours}"
         );
         assert!(!ours.contains("workers-b"), "{ours}");
+    }
+
+    /// Found by it: machines that another host manages, called unmanaged, with the way to destroy them.
+    #[test]
+    fn machines_that_another_host_manages_are_not_called_unmanaged() {
+        let named = BTreeMap::from([(9101, "workers-a (VM 9101 on pve1)".to_owned())]);
+        let holder = lease::identity("pve2", 7);
+        let elsewhere = other_host(&holder, Some("pve1"));
+        let said = text(&named, elsewhere);
+        assert!(
+            said.starts_with("pve-autoscaler on pve2 holds the Lease. ")
+                && said.contains("\n  workers-a (VM 9101 on pve1)\n"),
+            "{said}"
+        );
+        for wrong in ["not managed", "qm destroy", "Unless"] {
+            assert!(!said.contains(wrong), "{said}");
+        }
+        // A former instance of this host manages nothing, and nor does nobody.
+        assert_eq!(other_host(&lease::identity("pve1", 7), Some("pve1")), None);
+        assert_eq!(other_host("", Some("pve1")), None);
+    }
+
+    /// The package is removed all the same where no file, no kubeconfig or no API server is.
+    #[test]
+    fn who_holds_the_lease_is_not_known_without_an_api_server() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = folder.path().join("config.toml");
+        assert_eq!(ask_holder(&config), None);
+        let kubeconfig = folder.path().join("kubeconfig");
+        let pools = "[template.t]\nvmid = 8000\n[instance_type.s]\ncores = 1\nmemory = \"2GiB\"\n[pool.p]\ntemplate = \"t\"\ninstance_types = [\"s\"]\nmax = 1\n";
+        let file = format!(
+            "version = 1\n[kubernetes]\nkubeconfig = {kubeconfig:?}\n[proxmox]\nvmids = \"9000-9099\"\n{pools}"
+        );
+        std::fs::write(&config, file).expect("written");
+        config::load(&config).expect("a whole file");
+        assert_eq!(ask_holder(&config), None);
+        // Somebody listens there and never answers.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = silent.local_addr().expect("it is bound").port();
+        let cluster = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:{port}', insecure-skip-tls-verify: false}}}}]\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\nusers: [{{name: u, user: {{token: x}}}}]\n"
+        );
+        std::fs::write(&kubeconfig, cluster).expect("written");
+        let began = std::time::Instant::now();
+        assert_eq!(ask_holder(&config), None);
+        assert!(began.elapsed() < PATIENCE * 9 / 5, "{:?}", began.elapsed());
     }
 }

@@ -20,6 +20,11 @@ pub(super) struct WatchOptions {
 }
 
 impl WatchOptions {
+    /// Whether it is shown more than once.
+    pub(super) fn is_on(self) -> bool {
+        self.watch.is_some()
+    }
+
     /// Writes what `shown` gives: once, or again and again. `command` is what shows all of it.
     pub(super) fn show(
         self,
@@ -52,7 +57,7 @@ impl WatchOptions {
 
 /// One picture of many: in the place of the one before, where a terminal of so many rows can do that, else below it. What is beyond the last
 /// row is left out and counted: it would push the headline out of sight, and every picture into what one scrolls back to.
-fn framed(text: &str, rows: Option<usize>, command: &str) -> String {
+pub(super) fn framed(text: &str, rows: Option<usize>, command: &str) -> String {
     let Some(rows) = rows else {
         return format!("{text}\n");
     };

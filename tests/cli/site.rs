@@ -12,7 +12,7 @@
 //! | `systemctl reload pve-autoscaler` | the unit's `ExecReload`: `pve-autoscaler check`, then SIGHUP; and until the daemon has read the file |
 //! | the unit `pve-autoscaler-broker` | nothing: the file's channel is an API token, which needs no broker |
 //! | `apt install ./pve-autoscaler_*_amd64.deb` | the file as shipped, where there is none, and the daemon begins |
-//! | `apt purge pve-autoscaler` | the package's scripts: it names the machines that stay, the daemon ends, its files go |
+//! | `apt purge pve-autoscaler` | the package's scripts: it names the machines that stay, the daemon ends if it runs, its files go |
 //! | `tar -C / …` | `tar` with the host's folder for `/`; both hosts see the folder with the archive, so nobody copies it |
 //! | `kubectl …` | the calls that kubectl makes, as an administrator |
 //!
@@ -312,6 +312,29 @@ impl Site {
         replace(&self.hosts[at].config(), from, to);
     }
 
+    /// What PVE keeps of the machines in its files, on a host: the description in comments, as PVE writes it.
+    pub(crate) fn write_pve_files(&self, at: usize) {
+        for vm in self.machines().values() {
+            let folder = self.hosts[at].root.join("etc/pve/nodes").join(&vm.host);
+            let folder = folder.join("qemu-server");
+            fs::create_dir_all(&folder).expect("made");
+            let lines = vm.description.lines().map(|line| {
+                let escaped = line.replace('%', "%25").replace(':', "%3A");
+                format!("#{escaped}\n")
+            });
+            let file = lines.collect::<String>() + "cores: 2\n";
+            fs::write(folder.join(format!("{}.conf", vm.vmid)), file).expect("written");
+        }
+    }
+
+    /// An instance of this name takes the Lease.
+    pub(crate) fn give_lease(&self, holder: &str) {
+        let path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/pve-autoscaler";
+        let held = json!({"spec": {"holderIdentity": holder}});
+        let media = "application/merge-patch+json";
+        assert_eq!(self.call_kubernetes("PATCH", path, media, &held), 200);
+    }
+
     /// All files of a host.
     pub(crate) fn list_files(&self, at: usize) -> Vec<PathBuf> {
         let mut found = Vec::new();
@@ -506,6 +529,8 @@ impl Site {
         let host = &mut self.hosts[at];
         // As the script does that runs before the removal.
         let staying = program()
+            .arg("--config")
+            .arg(host.config())
             .arg("staying")
             .arg("--socket")
             .arg(host.socket())
@@ -513,7 +538,9 @@ impl Site {
             .arg(host.root.join("etc/pve"))
             .output()
             .expect("it runs");
-        host.stop_daemon();
+        if host.daemon.is_some() {
+            host.stop_daemon();
+        }
         // A configuration file is dpkg's own matter; all else is named by the script that runs after the removal.
         let named = POSTRM
             .split_whitespace()

@@ -18,13 +18,14 @@ const WEB: &str = "web";
 /// Each of them has a site of its own and waits for most of its time: side by side they take no longer than the longest.
 #[test]
 fn tasks_that_need_a_host_are_done_by_the_commands_of_the_page() {
-    let tasks: [(&str, fn()); 8] = [
+    let tasks: [(&str, fn()); 9] = [
         ("4, mend a failing template", mend_template),
         ("5, drain a host", drain_host),
         ("6, roll a pool", roll_pool),
         ("6, roll a pool by hand", roll_pool_by_hand),
         ("8, restore it", restore_daemon),
         ("9, move it", move_daemon),
+        ("9, the package of the old host", remove_old_package),
         (
             "10, remove it with its machines",
             remove_daemon_and_machines,
@@ -320,9 +321,10 @@ fn move_daemon() {
         restart,
         doctor,
         status,
+        purge,
     ] = &commands("9. ")[..]
     else {
-        panic!("eight commands");
+        panic!("nine commands");
     };
     let mut site = with_two_pods();
     let before = site.machines();
@@ -353,6 +355,47 @@ fn move_daemon() {
     goes_on(&mut site, SECOND, status, &before);
     let said = site.type_line(FIRST, status, &[]);
     assert!(stands_by(&said), "{said}");
+
+    // The machine that is left is the new host's, whatever becomes of the package on the old one.
+    let left = site.machines();
+    site.type_line(FIRST, purge, &[]);
+    assert_eq!(site.list_files(FIRST), Vec::<std::path::PathBuf>::new());
+    let said = site.type_line(SECOND, status, &[]);
+    assert!(said.contains(": leader; 1 node of ours"), "{said}");
+    let now = site.machines();
+    assert_eq!(now.len(), left.len());
+    assert!(left.iter().all(|(name, vm)| is_same(&now[name], vm)));
+}
+
+/// Task 9, its last line. It finds machines of the new host that are called unmanaged on the old one, with what would destroy them, and
+/// machines that nobody names where the daemon is off.
+fn remove_old_package() {
+    let commands = commands("9. ");
+    let (disable, purge) = (&commands[0], &commands[8]);
+    let mut site = with_two_pods();
+    let before = site.machines();
+    site.write_pve_files(FIRST);
+    site.type_line(FIRST, disable, &[]);
+    // Both hosts of a site have the name of this machine.
+    site.give_lease("pve9_0000000000000007");
+    let said = site.type_line(FIRST, purge, &[]);
+    let begun =
+        "pve-autoscaler on pve9 holds the Lease. While it runs there, it manages these machines";
+    assert!(said.starts_with(begun), "{said}");
+    for wrong in ["not managed any more", "qm destroy"] {
+        assert!(!said.contains(wrong), "{said}");
+    }
+    // Without its file nobody knows where the Lease is.
+    let unknown = site.type_line(FIRST, purge, &[]);
+    let begun = "Unless pve-autoscaler runs on another host of this cluster: ";
+    assert!(unknown.starts_with(begun), "{unknown}");
+    for name in before.keys() {
+        for said in [&said, &unknown] {
+            assert!(said.contains(&format!("\n  {name} (VM ")), "{said}");
+        }
+    }
+    let now = site.machines();
+    assert!(before.iter().all(|(name, vm)| is_same(&now[name], vm)));
 }
 
 /// The second half of task 10, from the manifest on. Gives what `apt` says.

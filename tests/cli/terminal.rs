@@ -47,6 +47,41 @@ fn on_terminal_of(columns: u16, arguments: &[&str], variables: &[(&str, &str)]) 
     text(&said).replace("\r\n", "\n")
 }
 
+/// The first picture of a command that shows several, on a terminal of 24 lines. It is ended then.
+fn first_picture(columns: u16, arguments: &[&str]) -> String {
+    let size = Winsize {
+        ws_row: 24,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    let pty = openpty(Some(&size), None).expect("a terminal");
+    let mut command = program();
+    let mut process = command
+        .args(arguments)
+        .env("NO_COLOR", "1")
+        .env("TERM", "xterm")
+        .stdin(Stdio::null())
+        .stdout(pty.slave)
+        .stderr(Stdio::inherit())
+        .spawn()
+        .expect("it runs");
+    drop(command);
+    let mut terminal = File::from(pty.master);
+    let mut said = Vec::new();
+    let mut part = [0; 4096];
+    // What is below the picture is cleared at its end.
+    while !text(&said).contains("\u{1b}[J") {
+        let length = terminal.read(&mut part).expect("it goes on");
+        said.extend(&part[..length]);
+    }
+    process.kill().expect("it ran until now");
+    process.wait().expect("it ends");
+    let said = text(&said).replace("\r\n", "\n").replace("\u{1b}[K", "");
+    let (picture, _) = said.split_once("\u{1b}[J").expect("its end");
+    picture.trim_start_matches("\u{1b}[H").to_owned()
+}
+
 fn says(arguments: &[&str]) -> String {
     let output = program().args(arguments).output().expect("it runs");
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -209,6 +244,19 @@ fn the_running_demo_fits_into_the_terminal() {
             );
         }
     }
+    // Hosts seldom change: who watches sees the machines before them. Who does not sees them in the order of the page.
+    let watched = first_picture(80, &["status", "--watch", "--socket", socket]);
+    assert!(
+        widest(&watched) <= 80 && watched.lines().count() <= 24,
+        "{watched}"
+    );
+    let (machines, hosts) = (watched.find("achines"), watched.find("\nHosts\n"));
+    assert!(
+        machines.is_some() && hosts.is_none_or(|hosts| machines < Some(hosts)),
+        "{watched}"
+    );
+    let once = on_terminal(80, &["status", "--socket", socket]);
+    assert!(once.find("\nHosts\n") < once.find("\nMachines\n"), "{once}");
 }
 
 /// On a terminal of so many columns no line is wider than it but for a single word that is, and no word of what a pipe

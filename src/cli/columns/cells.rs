@@ -3,7 +3,7 @@
 use crate::screen::words;
 
 /// Blanks before each cell.
-const GAP: usize = 2;
+pub(in super::super) const GAP: usize = 2;
 
 /// How wide each column is so that all fit into `columns` and none is cut within a word; none is thinner than `thin` but
 /// by nature. `None`: they do not fit.
@@ -32,6 +32,38 @@ pub(in super::super) fn widths<'a>(
     let fits = |level: &usize| at(*level).iter().sum::<usize>() <= room;
     let level = (thin..=columns).rev().find(fits)?;
     Some(at(level))
+}
+
+/// How wide each column is when nothing is folded.
+pub(in super::super) fn unfolded<'a>(rows: impl Iterator<Item = &'a Vec<&'a str>>) -> Vec<usize> {
+    let mut natural: Vec<usize> = Vec::new();
+    for row in rows {
+        natural.resize(natural.len().max(row.len()), 0);
+        for (cell, natural) in row.iter().zip(&mut natural) {
+            *natural = (*natural).max(length(cell));
+        }
+    }
+    natural
+}
+
+/// The cells of a row beside one another but for the last, which stands below them with the heading of its column. Of the
+/// heading's own row it is left out, and of one where it is empty. `widths`: those of the others.
+pub(in super::super) fn last_below(
+    out: &mut String,
+    heading: &[&str],
+    row: &[&str],
+    widths: &[usize],
+    indent: usize,
+    columns: usize,
+) {
+    beside(out, row, widths);
+    let at = widths.len();
+    if let (Some(name), Some(cell)) = (heading.get(at), row.get(at))
+        && !cell.is_empty()
+        && heading != row
+    {
+        add_item(out, &format!("{name}: {cell}"), indent, columns);
+    }
 }
 
 /// The cells of a row beside one another.
@@ -63,20 +95,22 @@ pub(in super::super) fn below(
     indent: usize,
     columns: usize,
 ) {
-    let mut add = |text: &str, indent: usize| {
-        for (number, line) in wrapped(text, columns - indent, GAP).into_iter().enumerate() {
-            let hang = if number > 0 { GAP } else { 0 };
-            out.push_str(&" ".repeat(indent + hang));
-            out.push_str(&line);
-            out.push('\n');
-        }
-    };
     let mut named = heading.iter().zip(row);
     if let Some((_, first)) = named.next() {
-        add(first, GAP);
+        add_item(out, first, GAP, columns);
     }
     for (name, cell) in named.filter(|(_, cell)| !cell.is_empty()) {
-        add(&format!("{name}: {cell}"), indent);
+        add_item(out, &format!("{name}: {cell}"), indent, columns);
+    }
+}
+
+/// An item of a list, so far in; what does not fit goes on further in.
+fn add_item(out: &mut String, text: &str, indent: usize, columns: usize) {
+    for (number, line) in wrapped(text, columns - indent, GAP).into_iter().enumerate() {
+        let hang = if number > 0 { GAP } else { 0 };
+        out.push_str(&" ".repeat(indent + hang));
+        out.push_str(&line);
+        out.push('\n');
     }
 }
 
