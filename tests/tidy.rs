@@ -830,6 +830,27 @@ fn the_package_can_be_given_its_pages() {
     }
 }
 
+/// A part that this machine cannot run ends with 77, as others do: `.ci/run` took a skipped end to end for one that went well.
+#[test]
+fn end_to_end_that_cannot_run_here_ends_as_skipped() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let tools = tempfile::tempdir().expect("a folder");
+    // A machine without namespaces.
+    let unshare = tools.path().join("unshare");
+    std::fs::write(&unshare, "#!/bin/sh\nexit 1\n").expect("written");
+    let runs = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&unshare, runs).expect("it is ours");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let output = std::process::Command::new(root().join("contrib/dev"))
+        .arg("e2e")
+        .env("PATH", format!("{}:{path}", tools.path().display()))
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(77), "{said}");
+    assert!(said.contains("== skip: end to end"), "{said}");
+}
+
 #[test]
 fn the_index_of_decisions_has_them_all() {
     let decisions = Path::new("docs/decisions");
