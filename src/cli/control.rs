@@ -10,8 +10,7 @@ use serde_json::Value;
 
 use super::args::{ControlOptions, SnapshotOptions};
 use super::complete;
-use super::output::OutputFormat;
-use super::{CliFailure, explain, place, print, runtime, write};
+use super::{CliFailure, explain, output, place, print, runtime, write};
 use crate::controller::control::{self, ControlCommand, EvacuationAnswer, EvacuationOrder};
 use crate::model::foreign;
 use crate::model::time::Time;
@@ -108,15 +107,15 @@ pub(super) fn retry(options: &RetryOptions) -> Result<(), CliFailure> {
     let ended = ask(&options.control, &ControlCommand::Retry { pool })?;
     let ended: Vec<String> = serde_json::from_value(ended).context("reading the answer")?;
     if ended.is_empty() {
-        return print(&format!(
+        return write(&output::sentences(&format!(
             "nothing was waited for: no failure holds the pool {} back; what its nodes offer is learned anew; `pve-autoscaler plan` says what else holds it back\n",
             options.pool
-        ));
+        )));
     }
     let ended = ended.iter().fold(String::new(), |text, wait| {
         text + "no longer waits: " + wait + "\n"
     });
-    print(&OutputFormat::Table.laid_out(&ended))
+    write(&output::sentences(&ended))
 }
 
 /// Begins or ends the evacuation of a host.
@@ -133,7 +132,7 @@ pub(super) fn evacuate(options: &EvacuateOptions) -> Result<(), CliFailure> {
     };
     let answer = ask(&options.control, &ControlCommand::Evacuate(order))?;
     let answer = serde_json::from_value(answer).context("reading the answer")?;
-    print(&evacuated(options, &answer))
+    write(&output::sentences(&evacuated(options, &answer)))
 }
 
 fn evacuated(options: &EvacuateOptions, answer: &EvacuationAnswer) -> String {
@@ -173,7 +172,7 @@ pub(super) fn notify_test(options: &NotifyTestOptions) -> Result<(), CliFailure>
         let came = if tried.ok { "sent" } else { "NOT SENT" };
         format!("{text}{name}: {came} ({to}): {said}\n")
     });
-    print(&said)?;
+    write(&output::sentences(&said))?;
     if tried.iter().all(|tried| tried.ok) {
         Ok(())
     } else {

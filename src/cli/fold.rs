@@ -77,6 +77,31 @@ pub(super) fn sentences(text: &str, columns: usize) -> String {
     lines.collect()
 }
 
+/// A line of which `text` goes on below itself, behind `head`; where there is no room for that, a little further in than the
+/// line begins. Lines of the text after its first are sentences by themselves.
+pub(super) fn headed_line(head: &str, text: &str, columns: usize) -> String {
+    let (first, others) = text.split_once('\n').unwrap_or((text, ""));
+    let began = head.chars().count();
+    let indent = first.chars().take_while(|c| *c == ' ').count();
+    let mut out = head.to_owned();
+    if columns < NOTHING {
+        out.push_str(first);
+    } else {
+        let hang = if began + indent + LEAST <= columns {
+            began + indent
+        } else {
+            indent_of(NEAR, columns)
+        };
+        Flow { columns, hang }.append(&mut out, first, began, false);
+    }
+    for other in others.lines() {
+        out.push('\n');
+        out.push_str(sentences(other, columns).trim_end());
+    }
+    out.push('\n');
+    out
+}
+
 /// An indent where there is room for it.
 fn indent_of(wanted: usize, columns: usize) -> usize {
     if columns < NARROW {
@@ -350,6 +375,35 @@ mod tests {
             let longest = folded.lines().map(|line| line.chars().count()).max();
             assert!(longest <= Some(columns), "{columns}: {folded}");
         }
+    }
+
+    /// Found by it: lines of a build as wide as what a program of the guest said.
+    #[test]
+    fn a_line_with_a_head_goes_on_below_its_text() {
+        let head = "debian on pve1    12 s  ";
+        let text = "VM 9120 is kept; the next trial of the template removes it";
+        assert_eq!(headed_line(head, text, 100), format!("{head}{text}\n"));
+        let below = " ".repeat(head.len());
+        assert_eq!(
+            headed_line(head, text, 60),
+            format!("{head}VM 9120 is kept; the next trial of\n{below}the template removes it\n")
+        );
+        assert_eq!(
+            headed_line(head, &format!("  {text}"), 60),
+            format!(
+                "{head}  VM 9120 is kept; the next trial of\n{below}  the template removes it\n"
+            )
+        );
+        let narrow = headed_line(head, text, 40);
+        let mut further = narrow.lines().skip(1).peekable();
+        assert!(further.peek().is_some(), "{narrow}");
+        assert!(further.all(|line| line.starts_with("      ")), "{narrow}");
+        assert!(
+            narrow.lines().all(|line| line.chars().count() <= 40),
+            "{narrow}"
+        );
+        assert_eq!(headed_line("a  ", "b\nc d", 80), "a  b\nc d\n");
+        assert_eq!(headed_line("a  ", "b c", 7), "a  b c\n");
     }
 
     /// What a finding goes on with stands further in than its beginning, and nothing but its grade is bright.

@@ -103,12 +103,23 @@ impl OutputFormat {
     }
 }
 
-/// Sentences as they go to standard output, a line each, folded to the terminal; nothing of them steers it.
+/// Sentences as they go to standard output, a line each, folded to the terminal, with points in time by this host's zone;
+/// nothing of them steers the terminal.
 pub(super) fn sentences(text: &str) -> String {
-    let text = foreign::lines(text);
+    let text = times::in_zone(&foreign::lines(text), &TimeZone::system());
     match Screen::now().columns {
         Some(columns) => fold::sentences(&text, columns),
-        None => text.into_owned(),
+        None => text,
+    }
+}
+
+/// A line of a command that tells what it does, as it goes to standard output: behind `head`, which says of what it is and
+/// since when, stands `text`, and goes on below itself. Nothing of it steers the terminal.
+pub(super) fn headed_line(head: &str, text: &str) -> String {
+    let (head, text) = (foreign::lines(head), foreign::lines(text));
+    match Screen::now().columns {
+        Some(columns) => fold::headed_line(&head, &text, columns),
+        None => format!("{head}{text}\n"),
     }
 }
 

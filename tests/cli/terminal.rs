@@ -257,6 +257,17 @@ fn the_running_demo_fits_into_the_terminal() {
     );
     let once = on_terminal(80, &["status", "--socket", socket]);
     assert!(once.find("\nHosts\n") < once.find("\nMachines\n"), "{once}");
+    answers_are_folded(socket, &status, machine);
+}
+
+/// Found by it: answers of commands that change something, as wide as their sentences.
+fn answers_are_folded(socket: &str, status: &Value, machine: &str) {
+    let of = |key: &str| status["machines"][machine][key].as_str().expect("text");
+    for asked in [["retry", of("pool")], ["evacuate", of("host")]] {
+        let shown = on_terminal(60, &[&asked[..], &["--socket", socket]].concat());
+        assert!(widest(&shown) <= 60, "{asked:?}\n{shown}");
+        assert!(shown.contains("\n    "), "{asked:?}\n{shown}");
+    }
 }
 
 /// On a terminal of so many columns no line is wider than it but for a single word that is, and no word of what a pipe

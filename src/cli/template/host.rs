@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use super::definition::{self, BuildStep, DISK, TemplateVm};
 use super::guest::{TemplateGuest, span};
 use super::{BuiltVm, TemplateRegion, files, snippets};
-use crate::cli::print;
+use crate::cli::{output, write};
 use crate::config::file::Build;
 use crate::controller::inspection::{can_hold, with_content};
 use crate::controller::template_mark::{self, BuildStage, TemplateMark};
@@ -75,11 +75,9 @@ impl Builder<'_> {
     /// Says what happens, with the time since it began.
     fn say(&self, text: &str) -> anyhow::Result<()> {
         let seconds = self.began.elapsed().as_secs();
-        print(&format!(
-            "{} on {}  {seconds:>4} s  {text}\n",
-            self.name, self.host
-        ))
-        .map_err(|_| anyhow!("cannot write to standard output"))
+        let head = format!("{} on {}  {seconds:>4} s  ", self.name, self.host);
+        write(&output::headed_line(&head, text))
+            .map_err(|_| anyhow!("cannot write to standard output"))
     }
 
     /// What is wrong with the host's storages before anything is made; gives the directory of the snippets' storage.

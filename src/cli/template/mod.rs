@@ -23,7 +23,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use tokio::time::{Instant, sleep};
 
-use super::{CliFailure, channels, load, print, runtime};
+use super::{CliFailure, channels, load, output, print, runtime, write};
 use crate::broker::direct::Direct;
 use crate::config::Settings;
 use crate::config::file::Build;
@@ -194,7 +194,8 @@ impl TemplateRegion {
                         "waiting until PVE lists {named} as the template {vm_name}: its hosts tell each other every ten seconds\n"
                     )
                 };
-                print(&text).map_err(|_| anyhow!("cannot write to standard output"))?;
+                write(&output::sentences(&text))
+                    .map_err(|_| anyhow!("cannot write to standard output"))?;
             }
             if over {
                 return Ok(());
@@ -272,10 +273,10 @@ pub(super) async fn build(settings: &Settings, options: &BuildOptions) -> Result
             if let Some(current) = current(&found, build, &host, shared).filter(|_| !options.again)
             {
                 kept += 1;
-                print(&format!(
+                write(&output::sentences(&format!(
                     "{name} on {host}: VM {} on {} is up to date; --again builds it anew\n",
                     current.vmid, current.host
-                ))?;
+                )))?;
                 continue;
             }
             let builder = Builder {
@@ -293,7 +294,8 @@ pub(super) async fn build(settings: &Settings, options: &BuildOptions) -> Result
                     built.insert(vmid);
                 }
                 Err(error) => {
-                    print(&format!("{name} on {host}: FAILED: {error:#}\n"))?;
+                    let said = format!("{name} on {host}: FAILED: {error:#}\n");
+                    write(&output::sentences(&said))?;
                     failed.push(format!("{name} on {host}"));
                 }
             }

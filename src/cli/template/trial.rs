@@ -19,7 +19,7 @@ use super::verdict::{self, Expected};
 use super::versions;
 use super::{TemplateRegion, files};
 use crate::cli::doctor::finding::{Findings, Grade};
-use crate::cli::{CliFailure, print};
+use crate::cli::{CliFailure, output, write};
 use crate::clock::Clock;
 use crate::config::settings::{JoinMethod, PoolSettings, TemplateSettings};
 use crate::config::{self, Settings};
@@ -179,10 +179,9 @@ async fn sweep(
         if let Some(pid) = mark.builder(&files::this_host()) {
             bail!("VM {vmid} is a trial of process {pid}; wait for it, or end it");
         }
-        print(&format!(
-            "{name}: removing VM {vmid}, which an earlier trial left\n"
-        ))
-        .map_err(|_| anyhow!("cannot write to standard output"))?;
+        line(&format!(
+            "{name}: removing VM {vmid}, which an earlier trial left"
+        ))?;
         place.remove(vmid, &guest.host, name).await?;
     }
     Ok(())
@@ -564,13 +563,15 @@ impl TemplateTrial<'_> {
     /// Says what happens, with the time since it began.
     fn say(&self, text: &str) -> anyhow::Result<()> {
         let seconds = self.began.elapsed().as_secs();
-        line(&format!(
-            "{} on {}  {seconds:>4} s  {text}",
-            self.name, self.copy.host
-        ))
+        let head = format!("{} on {}  {seconds:>4} s  ", self.name, self.copy.host);
+        show(&output::headed_line(&head, text))
     }
 }
 
 fn line(text: &str) -> anyhow::Result<()> {
-    print(&format!("{text}\n")).map_err(|_| anyhow!("cannot write to standard output"))
+    show(&output::sentences(&format!("{text}\n")))
+}
+
+fn show(text: &str) -> anyhow::Result<()> {
+    write(text).map_err(|_| anyhow!("cannot write to standard output"))
 }
