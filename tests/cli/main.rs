@@ -8,6 +8,7 @@ mod doctor_network;
 mod doctor_regions;
 mod live;
 mod migrate;
+mod moving;
 mod notifications;
 mod old_records;
 mod page;

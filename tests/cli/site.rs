@@ -33,12 +33,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use pve_autoscaler::clock::Clock;
 use pve_autoscaler::model::time::Span;
-use pve_autoscaler::sim::guests::{GuestSpec, KubeGuests, Range};
+use pve_autoscaler::sim::guests::{GuestSpec, KubeGuests, Range, StandingNode, stand};
 use pve_autoscaler::sim::kube::{Kube, KubeSpec};
 use pve_autoscaler::sim::listen::{Listener, Tls};
 use pve_autoscaler::sim::pve::{AdminAct, Pve, PveSpec, VmFacts};
 use pve_autoscaler::sim::workload::{Act, Workload, WorkloadStep};
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 use super::live::own_name;
 use super::service::{daemon_command, replace};
@@ -130,6 +131,7 @@ pub(crate) struct Site {
     pub(crate) kube: Kube,
     pub(crate) pve: Pve,
     runtime: tokio::runtime::Runtime,
+    addresses: Addresses,
     /// Where the person's own files lie.
     folder: tempfile::TempDir,
 }
@@ -224,6 +226,14 @@ min_node_age = \"0s\"
 impl Site {
     /// With one host, on which the daemon is set up and runs.
     pub(crate) fn begin() -> Site {
+        let mut site = Site::without_package();
+        site.set_up();
+        site.hosts[FIRST].start_daemon();
+        site
+    }
+
+    /// With one host, on which nothing is installed.
+    pub(crate) fn without_package() -> Site {
         // Machines are told where to join before anybody listens there.
         let bound = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = bound.local_addr().expect("it is bound");
@@ -243,16 +253,15 @@ impl Site {
             kube,
             pve,
             runtime,
+            addresses,
             folder: tempfile::tempdir().expect("a folder"),
         };
         let authority = site.kube.authority();
         let admin = site
             .kube
-            .admin_kubeconfig(&addresses.kube, Some(&authority));
+            .admin_kubeconfig(&site.addresses.kube, Some(&authority));
         fs::write(site.path("admin.conf"), admin).expect("written");
         assert_eq!(site.add_host("first"), FIRST);
-        site.set_up(&addresses);
-        site.hosts[FIRST].start_daemon();
         site
     }
 
@@ -268,30 +277,61 @@ impl Site {
         self.hosts.len() - 1
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    /// A file of the person's own.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// What `setup` leaves on the first host: the file, the secret, and a kubeconfig with the rights of the manifest.
-    fn set_up(&self, addresses: &Addresses) {
+    fn set_up(&self) {
         let host = &self.hosts[FIRST];
-        let credentials = host.root.join("etc/pve-autoscaler");
-        fs::create_dir_all(&credentials).expect("made");
-        let secret = credentials.join("secret");
+        fs::create_dir_all(host.root.join("etc/pve-autoscaler")).expect("made");
+        self.write_secret();
+        self.ask_program(FIRST, &["kubeconfig", "--kubeconfig", "admin.conf"]);
+        fs::write(host.config(), config(&host.root, &self.addresses)).expect("written");
+    }
+
+    /// The secret of the token by which the first host's daemon reaches PVE.
+    fn write_secret(&self) {
+        let secret = self.hosts[FIRST].root.join("etc/pve-autoscaler/secret");
         fs::write(&secret, SECRET).expect("written");
         let own = fs::Permissions::from_mode(0o600);
         fs::set_permissions(&secret, own).expect("it is ours");
-        let made = program()
-            .arg("kubeconfig")
-            .arg("--kubeconfig")
-            .arg(self.path("admin.conf"))
-            // The administrator's leads to this machine alone, which the command would not take.
-            .args(["--server", &addresses.kube, "--output"])
-            .arg(credentials.join("kubeconfig"))
-            .output()
-            .expect("it runs");
-        assert!(made.status.success(), "{}", text(&made.stderr));
-        fs::write(host.config(), config(&host.root, addresses)).expect("written");
+    }
+
+    /// A person makes a file fit this site: how PVE and Kubernetes are reached, another range in the place of `vmids`, timers of seconds,
+    /// and these further changes. The file has `[proxmox]`, `[scale_up]` and `[scale_down]`.
+    pub(crate) fn fit_file(&self, name: &str, vmids: &str, changes: &[(&str, &str)]) {
+        self.write_secret();
+        let file = self.path(name);
+        let root = self.hosts[FIRST].root.display();
+        let Addresses {
+            pve, fingerprint, ..
+        } = &self.addresses;
+        let reached = format!(
+            "[proxmox]\nchannel = \"token\"\nendpoints = [\"{pve}\"]\ntoken_id = \"scaler@pve!sim\"\n\
+             token_secret_file = \"{root}/etc/pve-autoscaler/secret\"\nfingerprint = \"{fingerprint}\"\npoll = \"5s\"\n"
+        );
+        replace(&file, "[proxmox]\n", &reached);
+        replace(&file, vmids, "\"9100-9120\"");
+        replace(&file, "[scale_up]\n", "[scale_up]\nbatch_idle = \"1s\"\n");
+        replace(
+            &file,
+            "[scale_down]\n",
+            "[scale_down]\nmin_node_age = \"0s\"\n",
+        );
+        for (from, to) in changes {
+            replace(&file, from, to);
+        }
+        let text = fs::read_to_string(&file).expect("it is there");
+        let kubeconfig =
+            format!("[kubernetes]\nkubeconfig = \"{root}/etc/pve-autoscaler/kubeconfig\"\n");
+        fs::write(&file, format!("{text}\n{kubeconfig}{ANY_PORT}")).expect("written");
+    }
+
+    /// A file of the person's own becomes the first host's configuration.
+    pub(crate) fn install_file(&self, name: &str) {
+        fs::copy(self.path(name), self.hosts[FIRST].config()).expect("copied");
     }
 
     /// The host is as new: nothing is installed, and the daemon had no time to end.
@@ -333,6 +373,12 @@ impl Site {
         let held = json!({"spec": {"holderIdentity": holder}});
         let media = "application/merge-patch+json";
         assert_eq!(self.call_kubernetes("PATCH", path, media, &held), 200);
+    }
+
+    /// A node that this program did not make, with a kubelet that runs until the handle is aborted.
+    pub(crate) fn stand_node(&self, node: &StandingNode, number: u32) -> JoinHandle<()> {
+        let _inside = self.runtime.enter();
+        stand(&self.kube, node, number, Clock::System)
     }
 
     /// All files of a host.
@@ -428,7 +474,7 @@ impl Site {
     }
 
     fn run_command(&mut self, at: usize, command: &str) -> String {
-        let words: Vec<&str> = command.split_whitespace().collect();
+        let words = split_words(command);
         match words.as_slice() {
             ["pve-autoscaler", arguments @ ..] => self.ask_program(at, arguments),
             ["systemctl", "reload", "pve-autoscaler"] => self.reload_daemon(at),
@@ -462,10 +508,17 @@ impl Site {
     fn prepare_program(&self, at: usize, arguments: &[&str]) -> Command {
         let host = &self.hosts[at];
         let mut command = program();
-        command.args(arguments);
+        // The person's own files lie where the person types.
+        command.args(arguments).current_dir(self.folder.path());
         match arguments {
             ["check"] => {
                 command.arg("--config").arg(host.config());
+            }
+            ["check", _] | ["migrate", ..] | ["kubeconfig", "--print-manifest", ..] => {}
+            ["kubeconfig", "--kubeconfig", _] => {
+                // The administrator's leads to this machine alone, which the command would not take.
+                command.args(["--server", &self.addresses.kube, "--output"]);
+                command.arg(host.root.join("etc/pve-autoscaler/kubeconfig"));
             }
             ["doctor"] => {
                 command.arg("--config").arg(host.config());
@@ -477,12 +530,11 @@ impl Site {
                 command.arg("--record").arg(host.state().join("record"));
             }
             [
-                "status" | "plan" | "explain" | "evacuate" | "pause" | "retry",
+                "status" | "plan" | "explain" | "evacuate" | "pause" | "resume" | "retry",
                 ..,
             ] => {
                 command.arg("--socket").arg(host.socket());
             }
-            ["kubeconfig", "--print-manifest", ..] => {}
             _ => panic!("nothing here stands for this command of the page: {arguments:?}"),
         }
         command
@@ -581,6 +633,22 @@ impl Site {
     fn run_kubectl(&self, arguments: &[&str]) -> String {
         match arguments {
             ["get", "nodes", "-l", label] => self.list_nodes(label).join("\n"),
+            ["get", "nodes", "-o", columns] if columns.starts_with("custom-columns=") => {
+                let nodes = self.kube.objects("v1", "Node");
+                let lines = nodes
+                    .iter()
+                    .map(|node| format!("{} {}\n", name(node), node["spec"]["taints"]));
+                lines.collect()
+            }
+            ["taint", "node", node, key] => {
+                let key = key.strip_suffix('-').expect("it takes the taint away");
+                self.remove_taint(node, key);
+                String::new()
+            }
+            ["delete", "node", node] => {
+                self.delete_object("v1", "Node", None, node);
+                String::new()
+            }
             [
                 "drain",
                 "--ignore-daemonsets",
@@ -626,6 +694,20 @@ impl Site {
             .iter()
             .filter(|node| node["metadata"]["labels"][key] == value);
         nodes.map(|node| name(node)).collect()
+    }
+
+    fn remove_taint(&self, node: &str, key: &str) {
+        let nodes = self.kube.objects("v1", "Node");
+        let found = nodes.iter().find(|one| name(one) == node);
+        let taints = found.expect("the node is there")["spec"]["taints"].as_array();
+        let mut taints = taints.cloned().unwrap_or_default();
+        let before = taints.len();
+        taints.retain(|taint| taint["key"] != key);
+        assert_ne!(taints.len(), before, "{node} has no taint {key}");
+        let body = json!({"spec": {"taints": taints}});
+        let path = format!("/api/v1/nodes/{node}");
+        let media = "application/merge-patch+json";
+        assert_eq!(self.call_kubernetes("PATCH", &path, media, &body), 200);
     }
 
     /// Cordons it, and evicts each pod, again and again while a budget forbids that.
@@ -779,6 +861,19 @@ impl Site {
             logs.join("\n\n")
         );
     }
+}
+
+/// The words of a command; double quotes around one hold blanks together.
+fn split_words(command: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    for (at, part) in command.split('"').enumerate() {
+        if at % 2 == 1 {
+            words.push(part);
+        } else {
+            words.extend(part.split_whitespace());
+        }
+    }
+    words
 }
 
 fn name(object: &Value) -> String {

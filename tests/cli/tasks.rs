@@ -18,7 +18,12 @@ const BEGINNING: &str = "2026-01-01T00:00:00Z";
 
 /// The commands of a task's blocks, a line each, without comments.
 pub(crate) fn commands(heading: &str) -> Vec<String> {
-    let section = PAGE
+    commands_of(PAGE, heading)
+}
+
+/// The commands in the blocks of a page's section, a line each, without comments.
+pub(crate) fn commands_of(page: &str, heading: &str) -> Vec<String> {
+    let section = page
         .split("\n## ")
         .find(|section| section.starts_with(heading))
         .unwrap_or_else(|| panic!("no section {heading:?}"));
