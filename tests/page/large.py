@@ -41,7 +41,7 @@ def of_large_cluster(browser, binary):
         stories.strangers_words(browser, world)
         filter_nodes(browser, "node-499")
         browser.shows("1–1 of 1", "[aria-labelledby=nodes] .where")
-        answers(browser)
+        answers(browser, world)
         quiet(browser, world.url.rstrip("/"))
         dies(browser, world)
     finally:
@@ -52,12 +52,25 @@ def count_elements(browser):
     return browser.run("return document.querySelectorAll('*').length")
 
 
-def answers(browser):
+def machine_comes(browser, world):
+    """A pod asks for a machine, which never becomes a node here: its guest has no agent. Gives its name."""
+    world.pod("wants-one", "1")
+    browser.go("#/")
+    browser.wait("its card", "return document.querySelectorAll('.work > li').length === 1", seconds=60)
+    return browser.text(".work h3")
+
+
+def answers(browser, world):
     """Why, When and What if: each is there in time, no longer than a page may be, and readable on a desk and on a phone."""
     pod = "Why a pod waits, 500 nodes"
     told(browser, pod, lambda: browser.go("#/pod/default/pod-4990"), "What would have to change")
     browser.shows("of 500", "article")
     told(browser, "Why a node stays, 500 nodes", lambda: browser.go("#/node/node-250"), "If it were removed now")
+    machine = machine_comes(browser, world)
+    told(browser, "Why a machine comes, 500 nodes", lambda: browser.go(f"#/machine/{machine}"), "Pending pods that are expected here")
+    browser.shows("on its way up, for 1 pending pod", ".told")
+    browser.shows("general · small · VMID 91", ".told")
+    expect("If it were removed now" not in browser.text("main"), "a machine without a node has no pods that could lose their place")
     browser.go("#/why")
     told(browser, "Why, 5,000 pods", lambda: search(browser, "pod-4"), "There are more")
     search(browser, "node-499")

@@ -41,11 +41,12 @@ function steps(points, value, x, y) {
   return path;
 }
 
-/// Times to name on the axis: six or so, at full hours or days.
+/// Times to name on the axis: six or so, at full hours or days; of a record that has just begun, at full seconds or minutes.
 export function ticks({ from, to }, width) {
   const HOUR = 3_600_000;
   const wanted = Math.max(2, Math.floor(width / 130));
-  const every = [1 / 60, 1 / 12, 0.25, 0.5, 1, 2, 3, 6, 12, 24, 48, 96].map((hours) => hours * HOUR).find((step) => (to - from) / step <= wanted) ?? 192 * HOUR;
+  const steps = [1_000, 5_000, 15_000, ...[1 / 60, 1 / 12, 0.25, 0.5, 1, 2, 3, 6, 12, 24, 48, 96].map((hours) => hours * HOUR)];
+  const every = steps.find((step) => (to - from) / step <= wanted) ?? 192 * HOUR;
   // Full ones by the clock of the person who looks.
   const shift = new Date(from).getTimezoneOffset() * 60_000;
   const found = [];
@@ -57,7 +58,7 @@ export function tickWords(at, every) {
   const date = new Date(at);
   return every >= 24 * 3_600_000
     ? date.toLocaleDateString(undefined, { weekday: "short", day: "numeric", month: "short" })
-    : date.toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" });
+    : date.toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", ...(every < 60_000 ? { second: "2-digit" } : {}) });
 }
 
 /// The picture: `panels` of `{title, lines: [{name, value, fill}]}` one above the other.

@@ -1,7 +1,7 @@
 // The last days: numbers by time, each decision on the line, and how long machines took.
 
 import { h, say, mark } from "./dom.js";
-import { span, count, millis, step, UP } from "./format.js";
+import { span, count, millis, step, when, UP } from "./format.js";
 import { Table } from "./table.js";
 import { ask } from "./live.js";
 import { linkTo } from "./now.js";
@@ -93,7 +93,7 @@ export class When {
     this.told = told;
     this.press(told.hours);
     this.there = new Set(told.there);
-    say(this.said, summary(told));
+    say(this.said, [summary(told), ...extent(told)].join(" "));
     const notes = [];
     if (told.cut) notes.push("Reading took too long: the older part is missing. Choose a shorter time.");
     if (told.more) notes.push(`There were more decisions; these are the latest ${told.deeds.length}.`);
@@ -210,6 +210,17 @@ function summary(told) {
   const [fewest, many] = [Math.min(...there), Math.max(...there)];
   return `At most ${count(most, "pod")} pending, ${fewest === many ? "" : `${fewest} to `}${count(many, "node")} of pools; ` +
     `${count(made, "machine")} made, ${removed} removed, ${failed} failed.`;
+}
+
+/// What of the time that is shown has no record: a picture that is nearly empty says why.
+function extent({ points, from, now, hours, cut }) {
+  if (points.length === 0) return [];
+  const [first, last] = [points[0].at, points[points.length - 1].at];
+  const said = [];
+  if (now - from < hours * 3_600_000) said.push(`The record began ${when(from, now)}, and this is all of it.`);
+  else if (!cut && first - from > HOLDS) said.push(`Nothing was recorded before ${clock(first)}.`);
+  if (now - last > HOLDS) said.push(`Nothing was recorded after ${clock(last)}.`);
+  return said;
 }
 
 /// The numbers by time up to now. What was recorded last still holds: a change would have been recorded.

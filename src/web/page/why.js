@@ -132,13 +132,16 @@ export class Explained {
 
   node({ story, sentence }) {
     const machine = story.machine;
-    const tone = { kept: "good", leaving: "busy", replaced: "busy" }[story.verdict?.verdict] ?? "idle";
+    const comes = isComing(story);
+    const tone = { kept: "good", leaving: "busy", replaced: "busy" }[story.verdict?.verdict] ?? (comes ? "busy" : "idle");
+    const decided = sentence ? (sentence[1] ? `${sentence[0]}: ${sentence[1]}` : sentence[0]) : null;
+    const stands = comes && story.expected.length ? `${machine.standing}, for ${count(story.expected.length, "pending pod")}` : machine?.standing;
     this.head.replaceChildren(
-      h("p", { class: "line" }, mark(tone, sentence ? (sentence[1] ? `${sentence[0]}: ${sentence[1]}` : sentence[0]) : machine?.standing ?? "nothing is decided of it")),
+      h("p", { class: "line" }, mark(tone, decided ?? stands ?? "nothing is decided of it")),
       facts([
         machine ? ["Machine", `${machine.pool} · ${machine.instance_type} · VMID ${machine.vmid} on ${machine.host}${story.regions > 1 ? ` in ${machine.region}` : ""}`] : ["Machine", "none of ours: it is never removed"],
         machine?.cpus ? ["CPUs for itself", machine.cpus] : null,
-        machine ? ["Stands", machine.standing] : null,
+        machine && decided ? ["Stands", machine.standing] : null,
         machine?.made ? ["Made", [since(millis(machine.made.at)), ` ${chosenHost(machine.made)}`]] : null,
         machine?.step && machine.step[0] !== "done" ? ["Step", [step(machine.step[0]), ", ", since(millis(machine.step[1]), "for")]] : null,
         machine?.waits ? ["It waits", machine.waits] : null,
@@ -147,10 +150,16 @@ export class Explained {
         ...Object.entries(story.requested_permille).map(([name, permille]) => [`${name} asked`, [bar(permille / 1000), ` ${percent(permille / 1000)}`]]),
       ]),
       machine ? change("What would have to change for it to go", nodeChanges(story)) : "");
-    this.table("If it were removed now", FATES, story.pods);
+    // A machine that is no node yet has no pods.
+    if (!comes) this.table("If it were removed now", FATES, story.pods);
     if (story.expected.length) this.table("Pending pods that are expected here", EXPECTED, story.expected.map((pod) => ({ pod })));
     this.table("On hold", HOLDS, story.holds);
   }
+}
+
+/// Whether the story is of a machine that is no node yet.
+function isComing({ machine, verdict, pods }) {
+  return Boolean(machine?.step) && machine.step[0] !== "done" && !verdict && pods.length === 0;
 }
 
 function facts(pairs) {
