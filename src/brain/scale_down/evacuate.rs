@@ -11,14 +11,15 @@ use std::sync::Arc;
 use model::cluster::{ObjectKey, Pod};
 
 use crate::decision::turn::DecisionBuilder;
-use crate::index::NodeIndex;
+use crate::index::{NodeIndex, ShapeId};
 use crate::scale_down::candidates::{self, RemovalCandidate};
 use crate::scale_down::drain_rules::Budgets;
 use crate::scale_down::mode::Mode;
 use crate::scale_down::outdated::{self, RolloutQueue};
 use crate::scale_down::rehearsal::{self, RehearsalUndo};
 use crate::scale_down::shrink::{self, KeepReason};
-use crate::simulation::pack::FitIndex;
+use crate::simulation::demand;
+use crate::simulation::pack::{self, FitIndex};
 use crate::simulation::world::SimCluster;
 
 /// The nodes that are given up, with how each can go, and the pods on them that have no place on other nodes.
@@ -70,6 +71,7 @@ pub(crate) fn plan<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'a
     for candidate in &going {
         rehearsal::close(world, candidate.index, &mut undo);
     }
+    let held = hold_booked(turn, world);
     let mut order = rehearsal::destinations(world, &[]);
     order.retain(|index| !evacuees.nodes.contains_key(index));
     let mut fit_index = FitIndex::over(&order, world);
@@ -94,10 +96,47 @@ pub(crate) fn plan<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'a
         evacuees.nodes.insert(candidate.index, Ok(candidate));
     }
     undo.keep(world);
+    for (node, shape) in held {
+        world.take(node, shape);
+    }
     for (index, keep) in stay {
         evacuees.nodes.entry(index).or_insert(Err(keep));
     }
     evacuees
+}
+
+/// Holds room on working nodes for the pods of nodes whose removal is under way, where such a pod is booked: pods of the nodes that are
+/// given up next do not come there. Otherwise the machine that is made for these would be named for the pod that lost its place. Says
+/// which pods were put where; they are taken off again, and come back by their bookings.
+fn hold_booked<'a>(
+    turn: &DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
+) -> Vec<(NodeIndex, ShapeId)> {
+    let mut places: BTreeMap<&Arc<str>, NodeIndex> = BTreeMap::new();
+    for (name, pods) in &turn.memory.bookings {
+        let node = world.by_name.get(name).copied();
+        let node = node.filter(|node| world.nodes[*node].ready && !world.nodes[*node].closed);
+        places.extend(pods.iter().filter_map(|pod| Some((pod, node?))));
+    }
+    let mut held = Vec::new();
+    if places.is_empty() {
+        return held;
+    }
+    for (key, pod) in turn.view.without_place() {
+        let Some(node) = places.get(&pod.uid).copied() else {
+            continue;
+        };
+        // What holds ports or volumes is not taken off a place again.
+        let plain = pod.shape.host_ports.is_empty() && turn.view.need(key, pod).is_none();
+        if !plain || !demand::displaced(turn, pod) {
+            continue;
+        }
+        let shape = world.intern(&key.namespace, &pod.shape);
+        if pack::put_at(world, shape, None, 1, node) == 1 {
+            held.push((node, shape));
+        }
+    }
+    held
 }
 
 /// Adds outdated nodes to those that are given up, in each pool as many as its rollout allows at once. Gives those that something

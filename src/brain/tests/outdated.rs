@@ -3,6 +3,7 @@
 use super::lab::{Lab, kept, lab, made, removed};
 use crate::decide;
 use model::action::{Kind, Reason};
+use model::cluster::ObjectKey;
 use model::decision::Decision;
 use model::disruption::{Cause, NodeBudget, Rollout, Share};
 use model::drift::{Drift, Outdated};
@@ -207,6 +208,52 @@ fn as_many_go_at_once_as_the_pool_and_its_budgets_allow() {
         machine.busy = Some(model::region::Busy::Down);
     });
     assert_eq!(removed(&draining.decide()), ["n2"]);
+}
+
+/// `n1` drains, and its pod has its place on `new`. The pod of `n2`, of the same Deployment, does not take that: the machine that is made is
+/// for the pod of `n2`, by its name and its booking, and is made once.
+#[test]
+fn a_machine_is_made_and_booked_for_the_pod_of_the_node_that_it_replaces() {
+    let mut lab = drifted(2)
+        .shapes("web", |shape| *shape = super::lab::shape("web", 1200, 64))
+        .ours("new", "p", "two")
+        .edit_pool("p", |pool| {
+            pool.max = 6;
+            pool.rollout.as_mut().expect("it rolls").max_parallel = 2;
+        })
+        .edit_machine("n1", |machine| {
+            machine.step = Some((Step::Drain, machine.mark.created));
+            machine.busy = Some(model::region::Busy::Down);
+        })
+        .with(|lab| {
+            let booked = vec!["uid-web1".into()];
+            lab.memory.bookings.insert("new".into(), booked);
+        });
+    let decision = lab.turn();
+    let [action] = &decision.plan[..] else {
+        panic!("{:?}", decision.plan);
+    };
+    let pods = vec![ObjectKey::new("default", "web2")];
+    assert_eq!(action.reason, Reason::PendingPods { pods });
+    let bookings = &decision.memory.bookings;
+    assert_eq!(bookings["new"], ["uid-web1".into()]);
+    assert_eq!(bookings[&action.target.machine], ["uid-web2".into()]);
+    assert_eq!(bookings.len(), 2, "{bookings:?}");
+    let batch = decision.memory.batch.as_ref().expect("one was planned for");
+    assert!(batch.pods.iter().all(|uid| **uid == *"uid-web2"));
+    // The pod of n1 is evicted, its successor has not come yet: its booking ends, and no further machine is made.
+    let now = lab.now;
+    let mut lab = lab
+        .after(Span::seconds(5))
+        .edit("web1", |pod| pod.deletion = Some(now + Span::seconds(30)));
+    let next = lab.turn();
+    assert!(next.plan.is_empty(), "{:?}", next.plan);
+    let mut booked = next.memory.bookings.values().flatten();
+    assert!(
+        booked.all(|uid| **uid == *"uid-web2"),
+        "{:?}",
+        next.memory.bookings
+    );
 }
 
 /// The checker adds up by itself: it refuses what no pool asks for.
