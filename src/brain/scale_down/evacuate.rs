@@ -9,11 +9,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::cluster::{ObjectKey, Pod};
+use model::reasons::{GivenUp, WaitsFor};
 
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{NodeIndex, ShapeId};
 use crate::scale_down::candidates::{self, RemovalCandidate};
 use crate::scale_down::drain_rules::Budgets;
+use crate::scale_down::given_up;
 use crate::scale_down::mode::Mode;
 use crate::scale_down::outdated::{self, RolloutQueue};
 use crate::scale_down::rehearsal::{self, RehearsalUndo};
@@ -56,7 +58,12 @@ pub(crate) fn plan<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'a
     if evacuates {
         let nodes = &turn.view.snapshot.cluster.nodes;
         for (index, (name, node)) in (0..).map(NodeIndex).zip(nodes) {
-            match candidates::judge_evacuee(turn, world, &budgets, (index, name), node) {
+            let judged = candidates::judge_evacuee(turn, world, &budgets, (index, name), node);
+            let cause = given_up::find_evacuated(turn, index).filter(|_| judged.is_some());
+            if let Some(cause) = cause {
+                turn.given_up.insert(name.clone(), (cause, None));
+            }
+            match judged {
                 Some(Ok(candidate)) => going.push(candidate),
                 Some(Err(keep)) => {
                     evacuees.nodes.insert(index, Err(keep));
@@ -149,25 +156,49 @@ fn roll<'a>(
     going: &mut Vec<RemovalCandidate<'a>>,
 ) -> Vec<(NodeIndex, KeepReason)> {
     let mut stay = Vec::new();
-    for queue in queues.into_values() {
+    for (pool, queue) in queues {
         let mut room = queue.room;
-        for (name, cause) in queue.nodes {
-            let index = world.by_name.get(&name).copied();
-            let Some(index) = index.filter(|_| room > 0) else {
+        let (mut first, mut later) = (queue.leaving, Vec::new());
+        for (name, outdated) in queue.nodes {
+            let cause = GivenUp::Outdated {
+                outdated: outdated.clone(),
+            };
+            if room == 0 {
+                later.push((name, cause));
+                continue;
+            }
+            let Some(index) = world.by_name.get(&name).copied() else {
                 continue;
             };
             if going.iter().any(|candidate| candidate.index == index) {
                 continue;
             }
-            match candidates::judge_outdated(turn, world, budgets, index, cause) {
+            let judged = candidates::judge_outdated(turn, world, budgets, index, outdated);
+            if judged.is_some() {
+                let new = turn.given_up.entry(name.clone());
+                new.or_insert((cause, None));
+            }
+            match judged {
                 Some(Ok(candidate)) => {
                     room -= 1;
+                    first.push(name.clone());
                     turn.outdated.insert(name);
                     going.push(candidate);
                 }
                 Some(Err(keep)) => stay.push((index, keep)),
                 None => {}
             }
+        }
+        let waits = match queue.backs_off {
+            Some(until) => WaitsFor::PoolBackOff { pool, until },
+            None => WaitsFor::Turn {
+                after: first,
+                max: queue.max,
+            },
+        };
+        for (name, cause) in later {
+            let new = turn.given_up.entry(name);
+            new.or_insert_with(|| (cause, Some(waits.clone())));
         }
     }
     stay

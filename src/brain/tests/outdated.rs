@@ -1,5 +1,8 @@
 //! Pools that replace outdated nodes: those whose machines have drifted, and those that are too old.
 
+use std::sync::Arc;
+
+use super::evacuating::given_up;
 use super::lab::{Lab, kept, lab, made, removed};
 use crate::decide;
 use model::action::{Kind, Reason};
@@ -8,6 +11,7 @@ use model::decision::Decision;
 use model::disruption::{Cause, NodeBudget, Rollout, Share};
 use model::drift::{Drift, Outdated};
 use model::memory::Backoff;
+use model::reasons::{GivenUp, Kept, WaitsFor};
 use model::region::Step;
 use model::report::NodeVerdict;
 use model::time::Span;
@@ -54,10 +58,27 @@ fn a_drifted_node_goes_when_a_new_one_has_room_for_its_pods() {
     let first = lab.decide();
     assert_eq!(removed(&first), Vec::<String>::new());
     assert_eq!(made(&first), ["two"], "for the pod of one of them alone");
-    assert!(
-        kept(&first, "n1").contains("NoPlace"),
-        "{}",
-        kept(&first, "n1")
+    // It is said first that it has drifted, and then which machine comes for it; the other one waits its turn.
+    assert_eq!(kept(&first, "n1"), "BeingReplaced");
+    let (cause, waits) = given_up(&first, "n1");
+    let outdated = Outdated {
+        drifted: vec![Drift::Template],
+        expired: None,
+    };
+    assert_eq!(cause, GivenUp::Outdated { outdated });
+    let machine = first.plan[0].target.machine.clone();
+    assert_eq!(waits, WaitsFor::MachinePlanned { machine });
+    assert_eq!(kept(&first, "n2"), "ReplacedLater");
+    let after = vec!["n1".into()];
+    let (_, waits) = given_up(&first, "n2");
+    assert_eq!(waits, WaitsFor::Turn { after, max: 1 });
+    let said = &first.report.nodes["n2"];
+    let NodeVerdict::Kept { why, .. } = said else {
+        panic!("{said:?}");
+    };
+    assert_eq!(
+        why.to_string(),
+        "outdated: the file says another template now; it waits its turn: n1 goes first, max_rollout_parallelism is 1"
     );
     // The new one works: the pod has room there.
     lab = lab.ours("new", "p", "two");
@@ -134,6 +155,10 @@ fn a_pool_keeps_its_min_meanwhile() {
     // Without room below `max` it says so, and nothing happens.
     let full = empty(2, 2).edit_pool("p", |pool| pool.max = 2).decide();
     assert!(full.plan.is_empty(), "{:?}", full.plan);
+    let (_, waits) = given_up(&full, "n1");
+    let min = Kept::PoolMin { keeps: 1, min: 2 };
+    let kept = Box::new(min);
+    assert_eq!(waits, WaitsFor::Other { kept });
     // Where none is to be kept, an empty one goes without another.
     let free = empty(1, 0).decide();
     assert_eq!(removed(&free), ["n1"]);
@@ -152,7 +177,12 @@ fn nothing_is_given_up_while_new_machines_fail() {
         };
         lab.memory.backoff.insert("p".into(), backoff);
     });
-    assert!(failed.ours("new", "p", "two").decide().plan.is_empty());
+    let until = failed.now + Span::minutes(5);
+    let decision = failed.ours("new", "p", "two").decide();
+    assert!(decision.plan.is_empty());
+    let pool = "p".into();
+    let waits = given_up(&decision, "n1").1;
+    assert_eq!(waits, WaitsFor::PoolBackOff { pool, until });
 }
 
 #[test]
@@ -200,6 +230,11 @@ fn as_many_go_at_once_as_the_pool_and_its_budgets_allow() {
     assert_eq!(removed(&one), ["n1"]);
     let none = two(vec![budget(Cause::Outdated, 0)]).decide();
     assert_eq!(removed(&none), Vec::<String>::new());
+    let (_, waits) = given_up(&none, "n1");
+    let WaitsFor::Other { kept } = waits else {
+        panic!("{waits:?}");
+    };
+    assert!(matches!(*kept, Kept::NodeBudget { .. }), "{kept:?}");
     let other = two(vec![budget(Cause::Underused, 0)]).decide();
     assert_eq!(removed(&other), ["n1", "n2"]);
     // One that drains counts.
@@ -236,8 +271,9 @@ fn a_machine_is_made_and_booked_for_the_pod_of_the_node_that_it_replaces() {
     let pods = vec![ObjectKey::new("default", "web2")];
     assert_eq!(action.reason, Reason::PendingPods { pods });
     let bookings = &decision.memory.bookings;
-    assert_eq!(bookings["new"], ["uid-web1".into()]);
-    assert_eq!(bookings[&action.target.machine], ["uid-web2".into()]);
+    let uid = |pod: &str| Arc::<str>::from(format!("uid-{pod}"));
+    assert_eq!(bookings["new"], [uid("web1")]);
+    assert_eq!(bookings[&action.target.machine], [uid("web2")]);
     assert_eq!(bookings.len(), 2, "{bookings:?}");
     let batch = decision.memory.batch.as_ref().expect("one was planned for");
     assert!(batch.pods.iter().all(|uid| **uid == *"uid-web2"));
