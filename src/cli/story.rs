@@ -675,6 +675,27 @@ mod tests {
         }
         let line = first(&story, false);
         assert!(line.contains("on pve1 in east, CPUs 2-5;"), "{line}");
+        // The machine in its place stands below the verdict, with how far it is.
+        story.regions = 1;
+        story.replacement = story.machine.clone().map(|machine| MachineFacts {
+            name: "workers-2".into(),
+            vmid: 9002,
+            cpus: CpuSet::new(),
+            standing: "on its way up".into(),
+            step: Some((Step::Join, NOW - Span::seconds(12))),
+            waits: Some("kubeadm join runs".into()),
+            ..machine
+        });
+        let text = node(&story, false, NOW);
+        let mut lines = text
+            .lines()
+            .skip_while(|line| !line.starts_with("Verdict: "));
+        assert_eq!(
+            lines.nth(1),
+            Some(
+                "In its place: workers-2 (small), VMID 9002 on pve1; on its way up; step join, for 12s; it waits: kubeadm join runs"
+            )
+        );
     }
 
     #[test]

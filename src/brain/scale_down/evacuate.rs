@@ -189,16 +189,19 @@ fn roll<'a>(
                 None => {}
             }
         }
-        let waits = match queue.backs_off {
-            Some(until) => WaitsFor::PoolBackOff { pool, until },
-            None => WaitsFor::Turn {
-                after: first,
-                max: queue.max,
-            },
-        };
+        // Each names the one right before it, which stays the same until its own turn comes.
+        let (max, mut before) = (queue.max, first.pop());
         for (name, cause) in later {
+            let waits = match (queue.backs_off, before.replace(name.clone())) {
+                (Some(until), _) => WaitsFor::PoolBackOff {
+                    pool: pool.clone(),
+                    until,
+                },
+                (None, Some(after)) => WaitsFor::Turn { after, max },
+                (None, None) => continue,
+            };
             let new = turn.given_up.entry(name);
-            new.or_insert_with(|| (cause, Some(waits.clone())));
+            new.or_insert((cause, Some(waits)));
         }
     }
     stay

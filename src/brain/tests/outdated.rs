@@ -69,7 +69,7 @@ fn a_drifted_node_goes_when_a_new_one_has_room_for_its_pods() {
     let machine = first.plan[0].target.machine.clone();
     assert_eq!(waits, WaitsFor::MachinePlanned { machine });
     assert_eq!(kept(&first, "n2"), "ReplacedLater");
-    let after = vec!["n1".into()];
+    let after = "n1".into();
     let (_, waits) = given_up(&first, "n2");
     assert_eq!(waits, WaitsFor::Turn { after, max: 1 });
     let said = &first.report.nodes["n2"];
@@ -78,7 +78,7 @@ fn a_drifted_node_goes_when_a_new_one_has_room_for_its_pods() {
     };
     assert_eq!(
         why.to_string(),
-        "outdated: the file says another template now; it waits its turn: n1 goes first, max_rollout_parallelism is 1"
+        "outdated: the file says another template now; it waits its turn: n1 goes before it, max_rollout_parallelism is 1"
     );
     // The new one works: the pod has room there.
     lab = lab.ours("new", "p", "two");
@@ -290,6 +290,35 @@ fn a_machine_is_made_and_booked_for_the_pod_of_the_node_that_it_replaces() {
         "{:?}",
         next.memory.bookings
     );
+}
+
+/// Of those that wait each names the one right before it. One that is being removed is before the first of them.
+#[test]
+fn each_waits_for_the_one_before_it() {
+    let turn = |after: &str| WaitsFor::Turn {
+        after: after.into(),
+        max: 1,
+    };
+    let decision = drifted(3).decide();
+    assert_eq!(kept(&decision, "n1"), "BeingReplaced");
+    assert_eq!(given_up(&decision, "n2").1, turn("n1"));
+    assert_eq!(given_up(&decision, "n3").1, turn("n2"));
+    let draining = drifted(3).edit_machine("n1", |machine| {
+        machine.step = Some((Step::Drain, machine.mark.created));
+        machine.busy = Some(model::region::Busy::Down);
+    });
+    let decision = draining.decide();
+    assert_eq!(given_up(&decision, "n2").1, turn("n1"));
+    assert_eq!(given_up(&decision, "n3").1, turn("n2"));
+    // What keeps a node at its turn too is said before that comes.
+    let annotated = drifted(3).edit_node("n3", |node| {
+        let key = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
+        node.annotations.insert(key.into(), "true".into());
+    });
+    let decision = annotated.decide();
+    assert_eq!(kept(&decision, "n3"), "ScaleDownDisabledAnnotation");
+    let (cause, _) = given_up(&decision, "n3");
+    assert!(matches!(cause, GivenUp::Outdated { .. }), "{cause:?}");
 }
 
 /// The checker adds up by itself: it refuses what no pool asks for.

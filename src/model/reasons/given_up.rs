@@ -54,8 +54,8 @@ pub enum WaitsFor {
     },
     /// Its turn: other nodes of its pool are replaced first.
     Turn {
-        /// The nodes that are replaced now.
-        after: Vec<Arc<str>>,
+        /// The node whose turn comes right before, or that is replaced now.
+        after: Arc<str>,
         /// `max_rollout_parallelism` of the pool.
         max: u32,
     },

@@ -167,7 +167,7 @@ one_of_each! { WaitsFor:
     MachinePlanned { machine: "p-2".into() },
     Batch { until: Time(0) },
     NoMachine { refused: Reasons::new([("small/s".into(), Refused::PoolMax { machines: 3, max: 3, planned: 0 }.into())].into()) },
-    Turn { after: vec!["n1".into(), "n2".into()], max: 2 },
+    Turn { after: "n1".into(), max: 1 },
     PoolBackOff { pool: "small".into(), until: Time(0) },
     Other { kept: Box::new(Kept::MaxDrainParallelism { draining: 1, max: 1 }) },
 }

@@ -142,6 +142,7 @@ export class Explained {
         machine?.made ? ["Made", [since(millis(machine.made.at)), ` ${chosenHost(machine.made)}`]] : null,
         machine?.step && machine.step[0] !== "done" ? ["Step", [step(machine.step[0]), ", ", since(millis(machine.step[1]), "for")]] : null,
         machine?.waits ? ["It waits", machine.waits] : null,
+        story.replacement ? ["In its place", comes(story.replacement)] : null,
         machine?.failure ? ["Failed", [since(millis(machine.failure.at)), `: ${machine.failure.message}`]] : null,
         story.unneeded_since ? ["Unneeded since", since(millis(story.unneeded_since))] : null,
         ...Object.entries(story.requested_permille).map(([name, permille]) => [`${name} asked`, [bar(permille / 1000), ` ${percent(permille / 1000)}`]]),
@@ -151,6 +152,14 @@ export class Explained {
     if (story.expected.length) this.table("Pending pods that are expected here", EXPECTED, story.expected.map((pod) => ({ pod })));
     this.table("On hold", HOLDS, story.holds);
   }
+}
+
+/// A machine that comes in the place of a node, and how far it is.
+function comes(machine) {
+  const parts = [linkTo("machine", machine.name), ` · ${machine.instance_type} · VMID ${machine.vmid} on ${machine.host} · ${machine.standing}`];
+  if (machine.step) parts.push(", ", step(machine.step[0]), ", ", since(millis(machine.step[1]), "for"));
+  if (machine.waits) parts.push(`, it waits: ${machine.waits}`);
+  return parts;
 }
 
 function facts(pairs) {

@@ -38,14 +38,10 @@ impl Display for WaitsFor {
                 )?;
                 tell_each(refused, f)
             }
-            WaitsFor::Turn { after, max } => {
-                let first = Joined(after.iter(), ", ");
-                let verb = if after.len() == 1 { "goes" } else { "go" };
-                write!(
-                    f,
-                    "it waits its turn: {first} {verb} first, max_rollout_parallelism is {max}"
-                )
-            }
+            WaitsFor::Turn { after, max } => write!(
+                f,
+                "it waits its turn: {after} goes before it, max_rollout_parallelism is {max}"
+            ),
             WaitsFor::PoolBackOff { pool, until } => write!(
                 f,
                 "it waits its turn: new machines of the pool {pool} failed, which backs off until {until}"
