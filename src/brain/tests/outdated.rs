@@ -60,12 +60,12 @@ fn a_drifted_node_goes_when_a_new_one_has_room_for_its_pods() {
     assert_eq!(made(&first), ["two"], "for the pod of one of them alone");
     // It is said first that it has drifted, and then which machine comes for it; the other one waits its turn.
     assert_eq!(kept(&first, "n1"), "BeingReplaced");
-    let (cause, waits) = given_up(&first, "n1");
+    let (why, waits) = given_up(&first, "n1");
     let outdated = Outdated {
         drifted: vec![Drift::Template],
         expired: None,
     };
-    assert_eq!(cause, GivenUp::Outdated { outdated });
+    assert_eq!(why, GivenUp::Outdated { outdated });
     let machine = first.plan[0].target.machine.clone();
     assert_eq!(waits, WaitsFor::MachinePlanned { machine });
     assert_eq!(kept(&first, "n2"), "ReplacedLater");

@@ -21,7 +21,6 @@ use crate::drift::{Drift, Outdated};
 use crate::foreign::ForeignText;
 use crate::hosts::LoadKind;
 use crate::in_place::{Difference, FailedWrite};
-use crate::region::Step;
 use crate::scheduling::{Effect, HostPort, LabelSelector, NodeTerm, Operator, Requirement, Taint};
 use crate::time::{Span, Time};
 
