@@ -77,6 +77,57 @@ pub(super) struct Forward {
     trouble: Mutex<ChannelTrouble>,
 }
 
+/// What took the time of a request that could not be sent before its end.
+#[derive(Clone, Copy, Debug)]
+struct TimeSpent {
+    /// All the time that it had: the broker's own deadline for such a call.
+    whole: Duration,
+    /// What the broker did before: looking at hosts, at the VM and its mark.
+    checks: Duration,
+    /// Waiting for a ticket of PVE, which Perl makes on this host.
+    ticket: Duration,
+    /// Waiting for PVE's answer that the ticket before is not good.
+    refused: Duration,
+}
+
+impl TimeSpent {
+    /// Of a request that is sent now at the earliest, and has to be answered before `end`.
+    fn before(request: &PveRequest, end: Instant) -> TimeSpent {
+        let left = end.saturating_duration_since(Instant::now());
+        TimeSpent {
+            whole: request.timeout,
+            checks: request.timeout.saturating_sub(left),
+            ticket: Duration::ZERO,
+            refused: Duration::ZERO,
+        }
+    }
+}
+
+impl fmt::Display for TimeSpent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            (self.checks, "in the broker's checks before it"),
+            (self.refused, "until PVE refused the ticket before"),
+            (
+                self.ticket,
+                "in waiting for a PVE ticket, which Perl makes on this host",
+            ),
+        ];
+        // What took less is not what the time went into.
+        let least = Duration::from_millis(50);
+        let parts = parts.iter().filter(|(took, _)| *took >= least);
+        let parts: Vec<String> = parts
+            .map(|(took, what)| format!("{:.1}s {what}", took.as_secs_f64()))
+            .collect();
+        let whole = self.whole.as_secs_f64();
+        write!(f, "no time was left to send it")?;
+        if parts.is_empty() {
+            return Ok(());
+        }
+        write!(f, ": of its {whole:.0}s went {}", parts.join(", "))
+    }
+}
+
 /// What went wrong last, and since when nothing has worked.
 #[derive(Debug, Default)]
 struct ChannelTrouble {
@@ -128,16 +179,19 @@ impl Forward {
 
     async fn over_https(&self, request: &PveRequest, end: Instant) -> ForwardResult {
         let mut last = ForwardResult::Never("nothing was tried".to_owned());
+        let mut spent = TimeSpent::before(request, end);
         // The second time with a new ticket, or with certificate and address read anew.
         for second in [false, true] {
             let session = match self.session(second) {
                 Ok(session) => session,
                 Err(why) => return ForwardResult::Never(why),
             };
+            let asked = Instant::now();
             let ticket = match self.tickets.get().await {
                 Ok(ticket) => ticket,
                 Err(why) => return ForwardResult::Never(why),
             };
+            spent.ticket += asked.elapsed();
             let mut headers = HeaderMap::new();
             headers.insert(header::COOKIE, ticket.cookie.clone());
             if request.method != HttpMethod::Get {
@@ -146,9 +200,10 @@ impl Forward {
             }
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return ForwardResult::Never("no time was left to send it".to_owned());
+                return ForwardResult::Never(spent.to_string());
             }
             let most = gate::most(request);
+            let sent = Instant::now();
             let got = exchange(
                 &session.client,
                 &session.base,
@@ -168,6 +223,7 @@ impl Forward {
                     if !refused {
                         return last;
                     }
+                    spent.refused += sent.elapsed();
                     self.tickets.refused(&ticket);
                 }
                 Err(error) if error.outcome == CallEffect::NotSent => {
@@ -316,6 +372,35 @@ fn listen_ip(text: &str) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use super::TimeSpent;
+
+    #[test]
+    fn it_is_said_what_took_the_time_of_a_request() {
+        let spent = TimeSpent {
+            whole: Duration::from_secs(14),
+            checks: Duration::ZERO,
+            ticket: Duration::from_millis(14_020),
+            refused: Duration::from_millis(49),
+        };
+        assert_eq!(
+            spent.to_string(),
+            "no time was left to send it: of its 14s went 14.0s in waiting for a PVE ticket, which Perl makes on this host"
+        );
+        let spent = TimeSpent {
+            whole: Duration::from_secs(42),
+            checks: Duration::from_millis(30_500),
+            ticket: Duration::from_secs(9),
+            refused: Duration::from_millis(2_500),
+        };
+        assert_eq!(
+            spent.to_string(),
+            "no time was left to send it: of its 42s went 30.5s in the broker's checks before it, 2.5s until PVE refused the ticket before, \
+             9.0s in waiting for a PVE ticket, which Perl makes on this host"
+        );
+    }
+
     #[test]
     fn pveproxys_address_is_read_as_its_defaults_give_it() {
         for (text, address) in [

@@ -16,7 +16,7 @@ pub(super) use crate::controller::wording::{
 use crate::model::action::Action;
 use crate::model::cpus::CpuSet;
 use crate::model::decision::Decision;
-use crate::model::report::{Hold, HostState, PoolState};
+use crate::model::report::{ComingMachine, Hold, HostState, PoolState};
 use crate::model::time::Time;
 use crate::model::words;
 
@@ -49,6 +49,7 @@ pub(super) fn decision(decision: &Decision, wide: bool, now: Time) -> String {
     let (held, pods, nodes) = (write(held), write(pods), write(nodes));
     section(&mut text, "On hold", &HOLDS, held);
     pools(&mut text, &report.pools, now);
+    coming(&mut text, &report.coming);
     hosts(&mut text, &report.hosts);
     stores::storages(&mut text, &report.storages, wide);
     stores::devices(&mut text, &report.devices);
@@ -143,6 +144,25 @@ pub(super) fn pools(text: &mut String, pools: &BTreeMap<Arc<str>, PoolState>, no
         "POOL", "MIN", "MAX", "READY", "COMING", "LEAVING", "UNREADY", "BACK-OFF",
     ];
     section(text, "Pools", &heading, rows);
+}
+
+/// Machines that are on their way up.
+fn coming(text: &mut String, machines: &BTreeMap<Arc<str>, ComingMachine>) {
+    let rows = machines.iter().map(|(name, machine)| {
+        vec![
+            name.to_string(),
+            machine.pool.to_string(),
+            machine.instance_type.to_string(),
+            words::at(&machine.region, &machine.host),
+            machine.vmid.to_string(),
+        ]
+    });
+    section(
+        text,
+        "Machines on their way",
+        &["MACHINE", "POOL", "TYPE", "HOST", "VMID"],
+        rows.collect(),
+    );
 }
 
 /// Hosts as new machines find them.
@@ -472,6 +492,7 @@ mod tests {
             ]),
             nodes: some_nodes(),
             pools: some_pools(),
+            coming: BTreeMap::new(),
             warnings: vec!["VM 9005 in our range carries no mark".into()],
             warnings_details: Vec::new(),
             scale_up: Some(Growth {
@@ -517,6 +538,37 @@ mod tests {
             wake: Some(NOW + Span::seconds(3)),
         };
         insta::assert_snapshot!(decision(&made, false, NOW));
+    }
+
+    #[test]
+    fn machines_that_are_on_their_way_are_listed() {
+        let machine = |region: &str| ComingMachine {
+            pool: "small".into(),
+            instance_type: "s2".into(),
+            region: region.into(),
+            host: "pve2".into(),
+            vmid: 9002,
+        };
+        let mut text = String::new();
+        coming(&mut text, &BTreeMap::new());
+        assert_eq!(text, "");
+        let both = [("small-a", "default"), ("small-b", "east")];
+        let both = both.map(|(name, region)| (Arc::from(name), machine(region)));
+        coming(&mut text, &both.into());
+        let rows: Vec<String> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        assert_eq!(
+            rows,
+            [
+                "Machines on their way",
+                "MACHINE POOL TYPE HOST VMID",
+                "small-a small s2 pve2 9002",
+                "small-b small s2 pve2 in east 9002",
+                "",
+            ]
+        );
     }
 
     /// Six nodes are kept for the same reason: it stands below the tables, once.

@@ -127,6 +127,19 @@ fn work(text: &mut String, machine: &MachineFacts, now: Time) {
     }
 }
 
+/// How far a machine is that is on its way up, in one line.
+fn progress(machine: &MachineFacts, now: Time) -> String {
+    let mut text = one_line(&machine.standing);
+    if let Some((step, since)) = machine.step {
+        let span = whole_seconds(now.since(since));
+        let _ = write!(text, "; step {}, for {span}", step.word());
+    }
+    if let Some(waits) = &machine.waits {
+        let _ = write!(text, "; it waits: {}", one_line(waits));
+    }
+    text
+}
+
 /// Where a machine is, with what it has for itself. `named`: with its region.
 fn tell_place(machine: &MachineFacts, named: bool) -> String {
     let region = Some(&*machine.region).filter(|_| named);
@@ -167,6 +180,15 @@ pub(super) fn node(story: &NodeStory, wide: bool, now: Time) -> String {
             format!(": {why}")
         };
         let _ = writeln!(text, "Verdict: {what}{why}");
+    }
+    if let Some(machine) = &story.replacement {
+        let place = tell_place(machine, wide || story.regions > 1);
+        let how = progress(machine, now);
+        let _ = writeln!(
+            text,
+            "In its place: {} ({}), VMID {} on {place}; {how}",
+            machine.name, machine.instance_type, machine.vmid
+        );
     }
     if let Some(since) = story.unneeded_since {
         let _ = writeln!(text, "Unneeded for {}", whole_seconds(now.since(since)));
@@ -599,6 +621,7 @@ mod tests {
                 pod: Some(ObjectKey::new("shop", "db-0")),
                 until: None,
             }),
+            replacement: None,
             unneeded_since: Some(NOW - Span::minutes(3)),
             requested_permille: BTreeMap::from([
                 (Arc::from("cpu"), 213),
@@ -652,6 +675,27 @@ mod tests {
         }
         let line = first(&story, false);
         assert!(line.contains("on pve1 in east, CPUs 2-5;"), "{line}");
+        // The machine in its place stands below the verdict, with how far it is.
+        story.regions = 1;
+        story.replacement = story.machine.clone().map(|machine| MachineFacts {
+            name: "workers-2".into(),
+            vmid: 9002,
+            cpus: CpuSet::new(),
+            standing: "on its way up".into(),
+            step: Some((Step::Join, NOW - Span::seconds(12))),
+            waits: Some("kubeadm join runs".into()),
+            ..machine
+        });
+        let text = node(&story, false, NOW);
+        let mut lines = text
+            .lines()
+            .skip_while(|line| !line.starts_with("Verdict: "));
+        assert_eq!(
+            lines.nth(1),
+            Some(
+                "In its place: workers-2 (small), VMID 9002 on pve1; on its way up; step join, for 12s; it waits: kubeadm join runs"
+            )
+        );
     }
 
     #[test]
@@ -675,6 +719,7 @@ mod tests {
             node: "workers-1".into(),
             machine: Some(facts),
             verdict: None,
+            replacement: None,
             unneeded_since: None,
             requested_permille: BTreeMap::new(),
             pods: Vec::new(),

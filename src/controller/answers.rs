@@ -50,6 +50,13 @@ impl TurnQuestion {
                 Some(mut story) => {
                     if let Some(machine) = &mut story.machine {
                         work_on(turn, machine);
+                        let seen = turn.snapshot.machines.get(&machine.name);
+                        let made =
+                            seen.and_then(|seen| turn.made.find(&machine.name, seen.mark.created));
+                        machine.made = made;
+                    }
+                    if let Some(machine) = &mut story.replacement {
+                        work_on(turn, machine);
                     }
                     json(&story)
                 }
@@ -60,16 +67,13 @@ impl TurnQuestion {
     }
 }
 
-/// Adds to a machine's facts what no snapshot has: the step that it is at since the turn, what that step waits for, and the decision that
-/// made it.
+/// Adds to a machine's facts what no snapshot has: the step that it is at since the turn, and what that step waits for.
 fn work_on(turn: &Turn, machine: &mut MachineFacts) {
     let further = turn.waits.step(&machine.name);
     machine.step = further
         .filter(|(step, _)| machine.step.is_none_or(|(seen, _)| seen < *step))
         .or(machine.step);
     machine.waits = turn.waits.of(&machine.name).map(|wait| wait.what);
-    let seen = turn.snapshot.machines.get(&machine.name);
-    machine.made = seen.and_then(|seen| turn.made.find(&machine.name, seen.mark.created));
 }
 
 /// Others that are named where one is not seen, such as the pods of a Deployment.

@@ -314,7 +314,10 @@ pub fn mark(
     // Machines of one pool and template are made of the same.
     let mut all: BTreeMap<(String, String), MadeOf> = BTreeMap::new();
     for (name, machine) in machines {
-        let worked = machine.step.is_some_and(|(step, _)| step == Step::Done);
+        // One that is being removed counts until its node is gone: its pool replaces so many at once and no more.
+        let worked = machine.step.is_some_and(|(step, _)| {
+            step == Step::Done || (step > Step::Done && machine.node.is_some())
+        });
         let entry = journal.get(name).filter(|_| worked);
         let entry = entry.filter(|entry| !entry.made_of.is_empty());
         let drifted = entry.and_then(|entry| {

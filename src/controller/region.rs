@@ -88,6 +88,10 @@ impl Doubts {
     }
 }
 
+/// Of a region whose last reading began before the lease became ours. It stands alone in the line of `systemctl status` too.
+const UNREAD_SINCE_LEASE: &str =
+    "no reading of this PVE cluster has ended since this instance took the lease";
+
 /// What a watcher publishes.
 #[derive(Clone, Debug, Default)]
 pub struct RegionView {
@@ -106,7 +110,7 @@ impl RegionView {
         if self.source.complete && self.begun.is_none_or(|begun| begun < since) {
             self.source.complete = false;
             // Why it could not be read says more.
-            let unread = || "not since this instance has the lease".into();
+            let unread = || UNREAD_SINCE_LEASE.into();
             self.source.error.get_or_insert_with(unread);
         }
     }

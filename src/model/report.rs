@@ -37,6 +37,9 @@ pub struct Report {
     pub nodes: BTreeMap<Arc<str>, NodeVerdict>,
     /// Every pool.
     pub pools: BTreeMap<Arc<str>, PoolState>,
+    /// By name every machine that is on its way up. Those that this decision makes are in its plan.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub coming: BTreeMap<Arc<str>, ComingMachine>,
     /// By region, every host.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hosts: BTreeMap<Arc<str>, BTreeMap<Arc<str>, HostState>>,
@@ -408,6 +411,22 @@ pub struct PoolState {
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
+}
+
+/// A machine that is on its way up: of what it is made, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ComingMachine {
+    /// The machine's pool.
+    pub pool: Arc<str>,
+    /// The machine's instance type.
+    pub instance_type: Arc<str>,
+    /// The machine's region.
+    pub region: Arc<str>,
+    /// The machine's host.
+    pub host: Arc<str>,
+    /// The machine's VMID.
+    pub vmid: u32,
 }
 
 /// A host in numbers, as new machines find it.

@@ -167,6 +167,9 @@ pub struct NodeStory {
     /// What the decision says of it.
     #[serde(default)]
     pub verdict: Option<NodeVerdict>,
+    /// The machine that is on its way in its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replacement: Option<MachineFacts>,
     /// Unneeded without a gap since.
     #[serde(default)]
     pub unneeded_since: Option<Time>,

@@ -280,6 +280,7 @@ impl<W: SerializeSeq> StateChanges<W> {
             pods,
             nodes,
             pools,
+            coming,
             hosts,
             warnings,
             warnings_details,
@@ -291,7 +292,7 @@ impl<W: SerializeSeq> StateChanges<W> {
             takes_pods_after,
         } = new;
         compare!(self, old, whole: holds, unread, warnings, warnings_details, scale_up);
-        compare!(self, old, map: pods, nodes, pools, hosts, storages, devices, networks, chosen_hosts, takes_pods_after);
+        compare!(self, old, map: pods, nodes, pools, coming, hosts, storages, devices, networks, chosen_hosts, takes_pods_after);
     }
 }
 

@@ -287,6 +287,7 @@ fn report() -> Report {
         scale_up: None,
         chosen_hosts: BTreeMap::new(),
         takes_pods_after: BTreeMap::new(),
+        coming: BTreeMap::new(),
     }
 }
 

@@ -149,8 +149,9 @@ fn drain_host() {
         said.contains(&begun) && said.contains(node.as_str()),
         "{said}"
     );
+    // Why it is to go comes first, then what keeps it.
     site.type_until(FIRST, (explain, &[("NODE", node)]), |said| {
-        said.contains("NotEnoughPdb")
+        said.contains("NotEnoughPdb") && said.contains("evacuated")
     });
     let said = site.type_line(FIRST, status, &[]);
     assert!(said.contains("evacuated since"), "{said}");
@@ -216,7 +217,7 @@ fn roll_pool() {
     site.watch_line(FIRST, watch, "drifted (template)");
     let node = old.first().expect("two");
     site.type_until(FIRST, (explain, &[("NODE", node)]), |said| {
-        said.contains("NotEnoughPdb")
+        said.contains("NotEnoughPdb") && said.contains("outdated")
     });
     assert_eq!(names(&site), old, "a budget keeps them");
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 use pve_autoscaler::config;
 use pve_autoscaler::controller::status::DaemonStatus;
 use pve_autoscaler::model::drift::Drift;
+use pve_autoscaler::model::region::{Machine, Step};
+use pve_autoscaler::model::snapshot::Snapshot;
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::pve::{AdminAct, PveSpec};
 
@@ -16,6 +18,16 @@ use crate::networks::network;
 
 /// The status and the findings some minutes after two machines that were made by one file find another one.
 async fn reloaded(before: &str, after: &str, between: impl Fn(&Scene)) -> (DaemonStatus, Scene) {
+    let (status, scene, _) = overlapped(before, after, between).await;
+    (status, scene)
+}
+
+/// [`reloaded`], and whether a machine was being made while the node of another one was being removed.
+async fn overlapped(
+    before: &str,
+    after: &str,
+    between: impl Fn(&Scene),
+) -> (DaemonStatus, Scene, bool) {
     let mut scene = Scene::new(5, before, GuestSpec::default());
     tokio::select! {
         biased;
@@ -25,14 +37,30 @@ async fn reloaded(before: &str, after: &str, between: impl Fn(&Scene)) -> (Daemo
     }
     between(&scene);
     scene.world.settings = Arc::new(config::parse(after, "after").expect("it is valid"));
+    let mut turns = scene.world.turns.subscribe();
+    let mut both = false;
     tokio::select! {
         biased;
         () = scene.live_on(1, |_| {}) => {}
         () = scene.preside() => {}
+        () = async {
+            while turns.changed().await.is_ok() {
+                let turn = turns.borrow_and_update().clone();
+                both |= turn.is_some_and(|turn| makes_while_it_removes(&turn.snapshot));
+            }
+        } => {}
         () = tokio::time::sleep(Duration::from_mins(5)) => {}
     }
     let turn = scene.world.turns.borrow().clone().expect("a turn");
-    (DaemonStatus::of(&turn), scene)
+    (DaemonStatus::of(&turn), scene, both)
+}
+
+/// Whether a machine is being made, and the node of another one is being removed.
+fn makes_while_it_removes(snapshot: &Snapshot) -> bool {
+    let step = |machine: &Machine| machine.step.map(|(step, _)| step);
+    let mut machines = snapshot.machines.values();
+    let made = machines.clone().filter_map(step).any(|at| at < Step::Join);
+    made && machines.any(|one| one.node.is_some() && step(one) > Some(Step::Done))
 }
 
 #[test]
@@ -105,10 +133,14 @@ fn the_network_and_the_endpoint_of_machines_drift_by_parts_of_their_own() {
 fn a_pool_that_asks_for_it_replaces_what_has_drifted() {
     simulate(async {
         let before = HASTY.replace("min = 0\n", "min = 0\nreplace_drifted = true\n");
-        assert!(before.contains("replace_drifted"));
+        // With room for both new machines at once.
+        let before = before.replace("max = 3\n", "max = 5\n");
+        assert!(before.contains("replace_drifted") && before.contains("max = 5"));
         let after = before.replace("vmid = 9000\n", "vmid = 9000\nvlan = 20\n");
-        let (status, scene) = reloaded(&before, &after, |_| {}).await;
+        let (status, scene, both) = overlapped(&before, &after, |_| {}).await;
         assert_eq!(scene.findings(), Vec::<String>::new());
+        // One that is being removed has drifted still: the next has its turn once that node is gone.
+        assert!(!both, "one after the other");
         assert_eq!(status.pools["general"].drifted, 0, "{status:#?}");
         assert_eq!(status.machines.len(), 2, "{:#?}", status.machines);
         assert_eq!(scene.machines_made(), 4, "one new machine for each old one");

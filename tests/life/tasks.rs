@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use pve_autoscaler::controller::state::StateFiles;
 use pve_autoscaler::model::region::RegionName;
+use pve_autoscaler::model::report::NodeVerdict;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::pve::AdminAct;
@@ -80,6 +81,15 @@ fn noted(scene: &Scene, host: &str, note: &str) -> bool {
     })
 }
 
+/// Why a node stays, in the words of `plan` and `explain node`.
+fn kept_because(scene: &Scene, node: &str) -> Option<String> {
+    let turn = scene.world.turns.borrow().clone()?;
+    match turn.decision.report.nodes.get(node)? {
+        NodeVerdict::Kept { why, .. } => Some(why.to_string()),
+        _ => None,
+    }
+}
+
 /// The workload is all there again.
 fn runs(scene: &Scene, pods: usize) -> bool {
     let all = scene.world.kube.objects("v1", "Pod");
@@ -106,6 +116,13 @@ fn a_host_is_evacuated() {
             let [node] = &nodes[..] else {
                 panic!("{nodes:?}");
             };
+            // Before it is said what keeps it that its host is evacuated, and which machine comes for it.
+            until(&scene, "a machine comes in its place", 15, || {
+                let said = kept_because(&scene, node).unwrap_or_default();
+                said.starts_with("its host pve2 is evacuated since ")
+                    && said.ends_with(" is on its way in its place")
+            })
+            .await;
             until(&scene, "its pod left", 15, || {
                 pods_of(&scene, node).is_empty()
             })

@@ -9,7 +9,7 @@ use model::cluster::ObjectKey;
 use model::decision::Decision;
 use model::memory::{self, Memory};
 use model::policy::Policy;
-use model::reasons::Warning;
+use model::reasons::{GivenUp, WaitsFor, Warning};
 use model::report::{PodVerdict, Report};
 use model::snapshot::Snapshot;
 use model::time::{Span, Time};
@@ -49,6 +49,10 @@ pub(crate) struct DecisionBuilder<'a> {
     pub(crate) fewer_domains_before: BTreeSet<u64>,
     /// Outdated nodes that this decision gives up, so that their pools need others for their `min`.
     pub(crate) outdated: BTreeSet<Arc<str>>,
+    /// By name the nodes that this decision gives up: why, and what those wait for whose turn comes later.
+    pub(crate) given_up: BTreeMap<Arc<str>, (GivenUp, Option<WaitsFor>)>,
+    /// What is said of bound pods that need another place: their nodes tell it.
+    pub(crate) bound_pods: BTreeMap<&'a ObjectKey, PodVerdict>,
     /// What this decision still finds in quarantine.
     in_quarantine: BTreeSet<Arc<str>>,
 }
@@ -77,6 +81,8 @@ impl<'a> DecisionBuilder<'a> {
             beside: None,
             fewer_domains_before: BTreeSet::new(),
             outdated: BTreeSet::new(),
+            given_up: BTreeMap::new(),
+            bound_pods: BTreeMap::new(),
             in_quarantine: BTreeSet::new(),
         }
     }
@@ -108,10 +114,13 @@ impl<'a> DecisionBuilder<'a> {
         self.lines[line].1 = Some(verdict);
     }
 
-    /// Writes the verdict of a pod that needs a place; one that is bound gets none.
+    /// Writes the verdict of a pod that needs a place; that of one that is bound is not in the report.
     pub(crate) fn say(&mut self, to_place: PodToPlace<'a>, verdict: &PodVerdict) {
-        if let Some(line) = to_place.line {
-            self.answer(line, verdict.clone());
+        match to_place.line {
+            Some(line) => self.answer(line, verdict.clone()),
+            None => {
+                self.bound_pods.insert(to_place.key, verdict.clone());
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use model::reasons::Held;
-use model::report::{Hold, PoolState, Scope};
+use model::report::{ComingMachine, Hold, PoolState, Scope};
 
 use crate::decision::turn::DecisionBuilder;
 use crate::lifecycle::backoff;
@@ -15,7 +15,19 @@ fn drifted(machine: &MachineView<'_>) -> bool {
     drifted.is_some_and(|drifted| !drifted.is_empty())
 }
 
-/// Writes the pools into the report.
+/// A machine that is on its way up.
+fn coming(machine: &MachineView<'_>) -> ComingMachine {
+    let mark = &machine.seen.mark;
+    ComingMachine {
+        pool: mark.pool.as_str().into(),
+        instance_type: mark.instance_type.as_str().into(),
+        region: machine.seen.region.clone(),
+        host: machine.seen.host.clone(),
+        vmid: mark.vmid,
+    }
+}
+
+/// Writes the pools into the report, and their machines that are on their way up.
 pub(crate) fn report(turn: &mut DecisionBuilder<'_>) {
     let policy = turn.view.policy;
     for (name, pool) in &policy.pools {
@@ -39,7 +51,11 @@ pub(crate) fn report(turn: &mut DecisionBuilder<'_>) {
             match machine.phase {
                 MachinePhase::Up if machine.ready() => state.ready += 1,
                 MachinePhase::Up | MachinePhase::NoVm => state.unready += 1,
-                MachinePhase::Coming => state.coming += 1,
+                MachinePhase::Coming => {
+                    state.coming += 1;
+                    let (name, comes) = (machine.name.clone(), coming(machine));
+                    turn.report.coming.insert(name, comes);
+                }
                 MachinePhase::Leaving
                 | MachinePhase::Failed
                 | MachinePhase::Overdue

@@ -9,16 +9,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::cluster::{ObjectKey, Pod};
+use model::reasons::{GivenUp, WaitsFor};
 
 use crate::decision::turn::DecisionBuilder;
-use crate::index::NodeIndex;
+use crate::index::{NodeIndex, ShapeId};
 use crate::scale_down::candidates::{self, RemovalCandidate};
 use crate::scale_down::drain_rules::Budgets;
+use crate::scale_down::given_up;
 use crate::scale_down::mode::Mode;
 use crate::scale_down::outdated::{self, RolloutQueue};
 use crate::scale_down::rehearsal::{self, RehearsalUndo};
 use crate::scale_down::shrink::{self, KeepReason};
-use crate::simulation::pack::FitIndex;
+use crate::simulation::demand;
+use crate::simulation::pack::{self, FitIndex};
 use crate::simulation::world::SimCluster;
 
 /// The nodes that are given up, with how each can go, and the pods on them that have no place on other nodes.
@@ -55,7 +58,12 @@ pub(crate) fn plan<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'a
     if evacuates {
         let nodes = &turn.view.snapshot.cluster.nodes;
         for (index, (name, node)) in (0..).map(NodeIndex).zip(nodes) {
-            match candidates::judge_evacuee(turn, world, &budgets, (index, name), node) {
+            let judged = candidates::judge_evacuee(turn, world, &budgets, (index, name), node);
+            let cause = given_up::find_evacuated(turn, index).filter(|_| judged.is_some());
+            if let Some(cause) = cause {
+                turn.given_up.insert(name.clone(), (cause, None));
+            }
+            match judged {
                 Some(Ok(candidate)) => going.push(candidate),
                 Some(Err(keep)) => {
                     evacuees.nodes.insert(index, Err(keep));
@@ -70,6 +78,7 @@ pub(crate) fn plan<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'a
     for candidate in &going {
         rehearsal::close(world, candidate.index, &mut undo);
     }
+    let held = hold_booked(turn, world);
     let mut order = rehearsal::destinations(world, &[]);
     order.retain(|index| !evacuees.nodes.contains_key(index));
     let mut fit_index = FitIndex::over(&order, world);
@@ -94,10 +103,47 @@ pub(crate) fn plan<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'a
         evacuees.nodes.insert(candidate.index, Ok(candidate));
     }
     undo.keep(world);
+    for (node, shape) in held {
+        world.take(node, shape);
+    }
     for (index, keep) in stay {
         evacuees.nodes.entry(index).or_insert(Err(keep));
     }
     evacuees
+}
+
+/// Holds room on working nodes for the pods of nodes whose removal is under way, where such a pod is booked: pods of the nodes that are
+/// given up next do not come there. Otherwise the machine that is made for these would be named for the pod that lost its place. Says
+/// which pods were put where; they are taken off again, and come back by their bookings.
+fn hold_booked<'a>(
+    turn: &DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
+) -> Vec<(NodeIndex, ShapeId)> {
+    let mut places: BTreeMap<&Arc<str>, NodeIndex> = BTreeMap::new();
+    for (name, pods) in &turn.memory.bookings {
+        let node = world.by_name.get(name).copied();
+        let node = node.filter(|node| world.nodes[*node].ready && !world.nodes[*node].closed);
+        places.extend(pods.iter().filter_map(|pod| Some((pod, node?))));
+    }
+    let mut held = Vec::new();
+    if places.is_empty() {
+        return held;
+    }
+    for (key, pod) in turn.view.without_place() {
+        let Some(node) = places.get(&pod.uid).copied() else {
+            continue;
+        };
+        // What holds ports or volumes is not taken off a place again.
+        let plain = pod.shape.host_ports.is_empty() && turn.view.need(key, pod).is_none();
+        if !plain || !demand::displaced(turn, pod) {
+            continue;
+        }
+        let shape = world.intern(&key.namespace, &pod.shape);
+        if pack::put_at(world, shape, None, 1, node) == 1 {
+            held.push((node, shape));
+        }
+    }
+    held
 }
 
 /// Adds outdated nodes to those that are given up, in each pool as many as its rollout allows at once. Gives those that something
@@ -110,25 +156,52 @@ fn roll<'a>(
     going: &mut Vec<RemovalCandidate<'a>>,
 ) -> Vec<(NodeIndex, KeepReason)> {
     let mut stay = Vec::new();
-    for queue in queues.into_values() {
+    for (pool, queue) in queues {
         let mut room = queue.room;
-        for (name, cause) in queue.nodes {
-            let index = world.by_name.get(&name).copied();
-            let Some(index) = index.filter(|_| room > 0) else {
+        let (mut first, mut later) = (queue.leaving, Vec::new());
+        for (name, outdated) in queue.nodes {
+            let cause = GivenUp::Outdated {
+                outdated: outdated.clone(),
+            };
+            if room == 0 {
+                later.push((name, cause));
+                continue;
+            }
+            let Some(index) = world.by_name.get(&name).copied() else {
                 continue;
             };
             if going.iter().any(|candidate| candidate.index == index) {
                 continue;
             }
-            match candidates::judge_outdated(turn, world, budgets, index, cause) {
+            let judged = candidates::judge_outdated(turn, world, budgets, index, outdated);
+            if judged.is_some() {
+                let new = turn.given_up.entry(name.clone());
+                new.or_insert((cause, None));
+            }
+            match judged {
                 Some(Ok(candidate)) => {
                     room -= 1;
+                    first.push(name.clone());
                     turn.outdated.insert(name);
                     going.push(candidate);
                 }
                 Some(Err(keep)) => stay.push((index, keep)),
                 None => {}
             }
+        }
+        // Each names the one right before it, which stays the same until its own turn comes.
+        let (max, mut before) = (queue.max, first.pop());
+        for (name, cause) in later {
+            let waits = match (queue.backs_off, before.replace(name.clone())) {
+                (Some(until), _) => WaitsFor::PoolBackOff {
+                    pool: pool.clone(),
+                    until,
+                },
+                (None, Some(after)) => WaitsFor::Turn { after, max },
+                (None, None) => continue,
+            };
+            let new = turn.given_up.entry(name);
+            new.or_insert((cause, Some(waits)));
         }
     }
     stay

@@ -7,6 +7,7 @@ pub(crate) mod consolidate;
 pub(crate) mod drain_rules;
 pub(crate) mod evacuate;
 pub(crate) mod evicted;
+pub(crate) mod given_up;
 pub(crate) mod mode;
 pub(crate) mod node_budgets;
 pub(crate) mod outdated;

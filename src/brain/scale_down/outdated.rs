@@ -16,6 +16,12 @@ use crate::observed::view::{MachinePhase, MachineView};
 pub(crate) struct RolloutQueue {
     /// How many of them may be given up now.
     pub(crate) room: usize,
+    /// How many may be given up at once.
+    pub(crate) max: u32,
+    /// Those whose removal is under way.
+    pub(crate) leaving: Vec<Arc<str>>,
+    /// Until when its pool backs off, and gives up none.
+    pub(crate) backs_off: Option<Time>,
     /// Their names in the order in which they go, with why.
     pub(crate) nodes: Vec<(Arc<str>, Outdated)>,
 }
@@ -33,7 +39,7 @@ fn expires(machine: &MachineView<'_>) -> Option<Time> {
 /// first, then the oldest.
 pub(crate) fn find(turn: &mut DecisionBuilder<'_>) -> BTreeMap<Arc<str>, RolloutQueue> {
     let mut found: BTreeMap<Arc<str>, Vec<RankedNode>> = BTreeMap::new();
-    let mut going: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+    let mut going: BTreeMap<Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
     let mut next: Option<Time> = None;
     for machine in turn.view.machines.values() {
         let Some((name, _)) = machine.node else {
@@ -49,7 +55,9 @@ pub(crate) fn find(turn: &mut DecisionBuilder<'_>) -> BTreeMap<Arc<str>, Rollout
         };
         let pool: Arc<str> = machine.pool_name().into();
         match machine.phase {
-            MachinePhase::Leaving if !machine.resumable() => *going.entry(pool).or_default() += 1,
+            MachinePhase::Leaving if !machine.resumable() => {
+                going.entry(pool).or_default().push(name.clone());
+            }
             MachinePhase::Leaving | MachinePhase::Up => {
                 let begun = machine.phase == MachinePhase::Leaving;
                 let rank = (!begun, machine.seen.mark.created, name.clone());
@@ -66,12 +74,17 @@ pub(crate) fn find(turn: &mut DecisionBuilder<'_>) -> BTreeMap<Arc<str>, Rollout
         nodes.sort();
         let policy = turn.view.policy.pools.get(&pool);
         let rollout = policy.and_then(|policy| policy.rollout.as_ref());
-        let at_once = rollout.map_or(0, |rollout| rollout.max_parallel as usize);
+        let max = rollout.map_or(0, |rollout| rollout.max_parallel);
         let backoff = turn.memory.backoff.get(&pool);
-        let backs_off = backoff.is_some_and(|backoff| backoff.until > now);
-        let room = at_once.saturating_sub(going.get(&pool).copied().unwrap_or(0));
+        let backs_off = backoff.map(|backoff| backoff.until);
+        let backs_off = backs_off.filter(|until| *until > now);
+        let leaving = going.remove(&pool).unwrap_or_default();
+        let room = (max as usize).saturating_sub(leaving.len());
         let queue = RolloutQueue {
-            room: if backs_off { 0 } else { room },
+            room: if backs_off.is_some() { 0 } else { room },
+            max,
+            leaving,
+            backs_off,
             nodes: nodes
                 .into_iter()
                 .map(|((_, _, name), cause)| (name, cause))

@@ -23,6 +23,7 @@ use crate::scale_down::consolidate::{exchange, intents, quiet, search, trial};
 use crate::scale_down::drain_rules::Budgets;
 use crate::scale_down::evacuate::Evacuees;
 use crate::scale_down::evicted;
+use crate::scale_down::given_up;
 use crate::scale_down::mode::Mode;
 use crate::scale_down::rehearsal::{self, RehearsalUndo};
 use crate::scale_down::removal_groups::{self, GroupKind, RemovalGroup};
@@ -109,6 +110,7 @@ pub(crate) fn plan<'a>(
     }
     search::plan(turn, world, choices, &removals, &stuck, (&order, &spare));
     release(turn);
+    given_up::tell(turn);
 }
 
 /// Lets a group go if it may go now. Nodes that a machine replaces all have a place, so that they may

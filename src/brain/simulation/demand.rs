@@ -261,7 +261,7 @@ fn age(pod: &Pod) -> Time {
 }
 
 /// Whether a pod on a node that is leaving will need another place. A pod that is being deleted has its successor already, but a StatefulSet's waits for it to be gone.
-fn displaced(turn: &DecisionBuilder<'_>, pod: &Pod) -> bool {
+pub(crate) fn displaced(turn: &DecisionBuilder<'_>, pod: &Pod) -> bool {
     let nodes = &turn.view.snapshot.cluster.nodes;
     let Some(name) = pod.node.as_ref().filter(|name| nodes.contains_key(*name)) else {
         return false;

@@ -5,9 +5,9 @@ use super::lab::{Lab, kept, lab, made, removed, verdict};
 use model::action::{Kind, Reason};
 use model::decision::Decision;
 use model::guard::SCALE_DOWN_DISABLED;
-use model::reasons::Kept;
+use model::reasons::{FateReason, GivenUp, Kept, Refused, WaitsFor};
 use model::report::{NodeVerdict, PodVerdict};
-use model::story::PodOutcome;
+use model::story::{NodeStory, PodOutcome};
 use model::time::Span;
 
 /// Three hosts with a node of one core each, all of them young and well used; pve2 is evacuated.
@@ -33,6 +33,28 @@ fn order(lab: Lab, host: &str) -> Lab {
         let region = lab.snapshot.regions.get_mut("home").expect("home");
         region.hosts.get_mut(host).expect("a host").evacuated = Some(now);
     })
+}
+
+/// Why a node is given up that stays, and what it waits for.
+pub(super) fn given_up(decision: &Decision, node: &str) -> (GivenUp, WaitsFor) {
+    match &decision.report.nodes[node] {
+        NodeVerdict::Kept {
+            why: Kept::GivenUp { cause, waits },
+            ..
+        } => ((**cause).clone(), (**waits).clone()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn explain(lab: &Lab, decision: &Decision, node: &str) -> NodeStory {
+    let asked = crate::explain::Asked {
+        snapshot: &lab.snapshot,
+        policy: &lab.policy,
+        memory: &decision.memory,
+        decision,
+        now: lab.now,
+    };
+    crate::explain::node(asked, node).expect("it is there")
 }
 
 fn hosts_made(decision: &Decision) -> Vec<&str> {
@@ -79,20 +101,83 @@ fn a_machine_comes_first_where_a_pod_has_no_room() {
     assert!(removed(&decision).is_empty(), "{:?}", decision.plan);
     assert_eq!(made(&decision), ["one"]);
     assert_ne!(hosts_made(&decision), ["pve2"]);
-    assert_eq!(kept(&decision, "n2"), "NoPlaceToMovePods");
+    // It is said first why it is to go, and then which machine comes for it.
+    assert_eq!(kept(&decision, "n2"), "BeingReplaced");
+    let (cause, waits) = given_up(&decision, "n2");
+    let since = full().now;
+    let host = "pve2".into();
+    assert_eq!(cause, GivenUp::HostEvacuated { host, since });
+    let machine = decision.plan[0].target.machine.clone();
+    assert_eq!(waits, WaitsFor::MachinePlanned { machine });
+    assert!(decision.report.coming.is_empty());
     // It is asked for once: the machine that comes is for that pod.
     let mut lab = full();
     lab.turn();
     let mut lab = lab.after(Span::seconds(30));
+    let before = lab.clone();
     let next = lab.turn();
     assert!(made(&next).is_empty(), "{:?}", next.plan);
     assert!(removed(&next).is_empty());
+    assert_eq!(kept(&next, "n2"), "BeingReplaced");
+    let machine = next.report.coming.keys().next().expect("it comes").clone();
+    let comes = WaitsFor::MachineComing {
+        machine: machine.clone(),
+    };
+    assert_eq!(given_up(&next, "n2").1, comes);
+    let story = explain(&before, &next, "n2");
+    assert_eq!(story.replacement.expect("a machine").name, machine);
+    let [pod] = &story.pods[..] else {
+        panic!("{:?}", story.pods);
+    };
+    assert_eq!(pod.fate, PodOutcome::Moves { to: machine });
+    assert_eq!(pod.why, Some(FateReason::OnceMachineWorks));
     // When it is there, the node goes, and nothing more is made.
     lab.settle();
     let mut lab = lab.after(Span::seconds(60));
     let there = lab.turn();
     assert_eq!(removed(&there), ["n2"]);
     assert!(made(&there).is_empty());
+}
+
+/// Where none can be made it is said why, for each pool and type, and that the host is evacuated before that.
+#[test]
+fn it_is_said_why_no_machine_can_be_made_elsewhere() {
+    let lab = evacuated()
+        .shape("web-1", |shape| {
+            shape.traits = super::lab::shape("web-1", 600, 1).traits;
+        })
+        .edit_pool("p", |pool| pool.max = 3);
+    let decision = lab.decide();
+    assert!(decision.plan.is_empty(), "{:?}", decision.plan);
+    assert_eq!(kept(&decision, "n2"), "NoReplacement");
+    let (cause, waits) = given_up(&decision, "n2");
+    assert!(matches!(cause, GivenUp::HostEvacuated { .. }), "{cause:?}");
+    let WaitsFor::NoMachine { refused } = &waits else {
+        panic!("{waits:?}");
+    };
+    let why = refused.values().flat_map(|why| why.iter());
+    let of_max: Vec<_> = why
+        .filter(|why| matches!(***why, Refused::PoolMax { max: 3, .. }))
+        .collect();
+    assert_eq!(of_max.len(), 1, "{refused:?}");
+    let NodeVerdict::Kept { why, pod, .. } = &decision.report.nodes["n2"] else {
+        panic!("it stays");
+    };
+    assert_eq!(pod.as_ref().map(|pod| &*pod.name), Some("web-2"));
+    let said = why.to_string();
+    assert!(
+        said.starts_with("its host pve2 is evacuated since "),
+        "{said}"
+    );
+    assert!(
+        said.contains("; no machine can be made for a pod of it"),
+        "{said}"
+    );
+    let story = explain(&lab, &decision, "n2");
+    assert_eq!(story.verdict, Some(decision.report.nodes["n2"].clone()));
+    assert!(story.replacement.is_none());
+    // A node of another host is not given up.
+    assert_eq!(kept(&decision, "n1"), "NotUnderutilized");
 }
 
 #[test]
@@ -197,18 +282,11 @@ fn room_that_kube_scheduler_keeps_for_a_nominated_pod_is_not_given_to_pods_of_th
     let decision = nominated("n1").decide();
     assert!(removed(&decision).is_empty(), "{:?}", decision.plan);
     assert_eq!(made(&decision), ["one"]);
-    assert_eq!(kept(&decision, "n2"), "NoPlaceToMovePods");
+    assert_eq!(kept(&decision, "n2"), "BeingReplaced");
     // A pod that is to come to the node itself is waited for.
     let decision = nominated("n2").shape("waits", |shape| shape.requests.cpu_milli = 100);
     let decision = decision.decide();
     assert!(removed(&decision).is_empty(), "{:?}", decision.plan);
-    let n2 = &decision.report.nodes["n2"];
-    let waits = matches!(
-        n2,
-        NodeVerdict::Kept {
-            why: Kept::PodsExpected,
-            ..
-        }
-    );
-    assert!(waits, "{n2:?}");
+    let kept = Box::new(Kept::PodsExpected);
+    assert_eq!(given_up(&decision, "n2").1, WaitsFor::Other { kept });
 }

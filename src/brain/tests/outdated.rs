@@ -1,12 +1,17 @@
 //! Pools that replace outdated nodes: those whose machines have drifted, and those that are too old.
 
+use std::sync::Arc;
+
+use super::evacuating::given_up;
 use super::lab::{Lab, kept, lab, made, removed};
 use crate::decide;
 use model::action::{Kind, Reason};
+use model::cluster::ObjectKey;
 use model::decision::Decision;
 use model::disruption::{Cause, NodeBudget, Rollout, Share};
 use model::drift::{Drift, Outdated};
 use model::memory::Backoff;
+use model::reasons::{GivenUp, Kept, WaitsFor};
 use model::region::Step;
 use model::report::NodeVerdict;
 use model::time::Span;
@@ -53,10 +58,27 @@ fn a_drifted_node_goes_when_a_new_one_has_room_for_its_pods() {
     let first = lab.decide();
     assert_eq!(removed(&first), Vec::<String>::new());
     assert_eq!(made(&first), ["two"], "for the pod of one of them alone");
-    assert!(
-        kept(&first, "n1").contains("NoPlace"),
-        "{}",
-        kept(&first, "n1")
+    // It is said first that it has drifted, and then which machine comes for it; the other one waits its turn.
+    assert_eq!(kept(&first, "n1"), "BeingReplaced");
+    let (why, waits) = given_up(&first, "n1");
+    let outdated = Outdated {
+        drifted: vec![Drift::Template],
+        expired: None,
+    };
+    assert_eq!(why, GivenUp::Outdated { outdated });
+    let machine = first.plan[0].target.machine.clone();
+    assert_eq!(waits, WaitsFor::MachinePlanned { machine });
+    assert_eq!(kept(&first, "n2"), "ReplacedLater");
+    let after = "n1".into();
+    let (_, waits) = given_up(&first, "n2");
+    assert_eq!(waits, WaitsFor::Turn { after, max: 1 });
+    let said = &first.report.nodes["n2"];
+    let NodeVerdict::Kept { why, .. } = said else {
+        panic!("{said:?}");
+    };
+    assert_eq!(
+        why.to_string(),
+        "outdated: the file says another template now; it waits its turn: n1 goes before it, max_rollout_parallelism is 1"
     );
     // The new one works: the pod has room there.
     lab = lab.ours("new", "p", "two");
@@ -133,6 +155,10 @@ fn a_pool_keeps_its_min_meanwhile() {
     // Without room below `max` it says so, and nothing happens.
     let full = empty(2, 2).edit_pool("p", |pool| pool.max = 2).decide();
     assert!(full.plan.is_empty(), "{:?}", full.plan);
+    let (_, waits) = given_up(&full, "n1");
+    let min = Kept::PoolMin { keeps: 1, min: 2 };
+    let kept = Box::new(min);
+    assert_eq!(waits, WaitsFor::Other { kept });
     // Where none is to be kept, an empty one goes without another.
     let free = empty(1, 0).decide();
     assert_eq!(removed(&free), ["n1"]);
@@ -151,7 +177,12 @@ fn nothing_is_given_up_while_new_machines_fail() {
         };
         lab.memory.backoff.insert("p".into(), backoff);
     });
-    assert!(failed.ours("new", "p", "two").decide().plan.is_empty());
+    let until = failed.now + Span::minutes(5);
+    let decision = failed.ours("new", "p", "two").decide();
+    assert!(decision.plan.is_empty());
+    let pool = "p".into();
+    let waits = given_up(&decision, "n1").1;
+    assert_eq!(waits, WaitsFor::PoolBackOff { pool, until });
 }
 
 #[test]
@@ -199,6 +230,11 @@ fn as_many_go_at_once_as_the_pool_and_its_budgets_allow() {
     assert_eq!(removed(&one), ["n1"]);
     let none = two(vec![budget(Cause::Outdated, 0)]).decide();
     assert_eq!(removed(&none), Vec::<String>::new());
+    let (_, waits) = given_up(&none, "n1");
+    let WaitsFor::Other { kept } = waits else {
+        panic!("{waits:?}");
+    };
+    assert!(matches!(*kept, Kept::NodeBudget { .. }), "{kept:?}");
     let other = two(vec![budget(Cause::Underused, 0)]).decide();
     assert_eq!(removed(&other), ["n1", "n2"]);
     // One that drains counts.
@@ -207,6 +243,82 @@ fn as_many_go_at_once_as_the_pool_and_its_budgets_allow() {
         machine.busy = Some(model::region::Busy::Down);
     });
     assert_eq!(removed(&draining.decide()), ["n2"]);
+}
+
+/// `n1` drains, and its pod has its place on `new`. The pod of `n2`, of the same Deployment, does not take that: the machine that is made is
+/// for the pod of `n2`, by its name and its booking, and is made once.
+#[test]
+fn a_machine_is_made_and_booked_for_the_pod_of_the_node_that_it_replaces() {
+    let mut lab = drifted(2)
+        .shapes("web", |shape| *shape = super::lab::shape("web", 1200, 64))
+        .ours("new", "p", "two")
+        .edit_pool("p", |pool| {
+            pool.max = 6;
+            pool.rollout.as_mut().expect("it rolls").max_parallel = 2;
+        })
+        .edit_machine("n1", |machine| {
+            machine.step = Some((Step::Drain, machine.mark.created));
+            machine.busy = Some(model::region::Busy::Down);
+        })
+        .with(|lab| {
+            let booked = vec!["uid-web1".into()];
+            lab.memory.bookings.insert("new".into(), booked);
+        });
+    let decision = lab.turn();
+    let [action] = &decision.plan[..] else {
+        panic!("{:?}", decision.plan);
+    };
+    let pods = vec![ObjectKey::new("default", "web2")];
+    assert_eq!(action.reason, Reason::PendingPods { pods });
+    let bookings = &decision.memory.bookings;
+    let uid = |pod: &str| Arc::<str>::from(format!("uid-{pod}"));
+    assert_eq!(bookings["new"], [uid("web1")]);
+    assert_eq!(bookings[&action.target.machine], [uid("web2")]);
+    assert_eq!(bookings.len(), 2, "{bookings:?}");
+    let batch = decision.memory.batch.as_ref().expect("one was planned for");
+    assert!(batch.pods.iter().all(|uid| **uid == *"uid-web2"));
+    // The pod of n1 is evicted, its successor has not come yet: its booking ends, and no further machine is made.
+    let now = lab.now;
+    let mut lab = lab
+        .after(Span::seconds(5))
+        .edit("web1", |pod| pod.deletion = Some(now + Span::seconds(30)));
+    let next = lab.turn();
+    assert!(next.plan.is_empty(), "{:?}", next.plan);
+    let mut booked = next.memory.bookings.values().flatten();
+    assert!(
+        booked.all(|uid| **uid == *"uid-web2"),
+        "{:?}",
+        next.memory.bookings
+    );
+}
+
+/// Of those that wait each names the one right before it. One that is being removed is before the first of them.
+#[test]
+fn each_waits_for_the_one_before_it() {
+    let turn = |after: &str| WaitsFor::Turn {
+        after: after.into(),
+        max: 1,
+    };
+    let decision = drifted(3).decide();
+    assert_eq!(kept(&decision, "n1"), "BeingReplaced");
+    assert_eq!(given_up(&decision, "n2").1, turn("n1"));
+    assert_eq!(given_up(&decision, "n3").1, turn("n2"));
+    let draining = drifted(3).edit_machine("n1", |machine| {
+        machine.step = Some((Step::Drain, machine.mark.created));
+        machine.busy = Some(model::region::Busy::Down);
+    });
+    let decision = draining.decide();
+    assert_eq!(given_up(&decision, "n2").1, turn("n1"));
+    assert_eq!(given_up(&decision, "n3").1, turn("n2"));
+    // What keeps a node at its turn too is said before that comes.
+    let annotated = drifted(3).edit_node("n3", |node| {
+        let key = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
+        node.annotations.insert(key.into(), "true".into());
+    });
+    let decision = annotated.decide();
+    assert_eq!(kept(&decision, "n3"), "ScaleDownDisabledAnnotation");
+    let (cause, _) = given_up(&decision, "n3");
+    assert!(matches!(cause, GivenUp::Outdated { .. }), "{cause:?}");
 }
 
 /// The checker adds up by itself: it refuses what no pool asks for.

@@ -149,7 +149,9 @@ pub(super) fn warn(
                 "pool.{name}.keep_failed_for: no machine is kept without keep_failed beside it"
             ));
         }
-        if pool.policy.rollout.is_some() && pool.policy.min == pool.policy.max {
+        // A pool with a max of 0 is being removed: nothing of it is replaced.
+        let fixed = pool.policy.min == pool.policy.max && pool.policy.max > 0;
+        if pool.policy.rollout.is_some() && fixed {
             warnings.push(format!(
                 "pool.{name}.max: no outdated node can be replaced while the pool has as many nodes as min and max say; one more than min leaves room for the new one"
             ));

@@ -239,6 +239,10 @@ fn what_can_hardly_be_meant_together_is_warned_of() {
             "pool.small.keep_failed_for: no machine is kept without keep_failed",
         ),
         (
+            pool("min = 3\nreplace_drifted = true"),
+            "pool.small.max: no outdated node can be replaced",
+        ),
+        (
             config("ethernets: {all: {match: {name: 'en*'}, dhcp4: true}}\n"),
             "template.debian.cloud_init.network_config: it names no addresses",
         ),
@@ -250,6 +254,10 @@ fn what_can_hardly_be_meant_together_is_warned_of() {
         format!("{two}{}", prices.replace("price = 0.1", "")),
         format!("{two}{prices}pci = [\"gpu\"]\nextended = {{ \"a.b/c\" = 1 }}\n"),
         pool("keep_failed = 1\nkeep_failed_for = \"2h\""),
+        // One node more than min has room; a pool that is being removed replaces nothing.
+        pool("min = 2\nreplace_drifted = true"),
+        SMALL.replace("max = 3", "min = 0\nmax = 0\nreplace_drifted = true"),
+        SMALL.replace("max = 3", "min = 0\nmax = 0\nexpire_after = \"30d\""),
         config("ethernets: {a: {addresses: {{ addresses | tojson }}}}\n"),
     ] {
         assert_eq!(warned(&text), "", "{text}");

@@ -44,6 +44,38 @@ fn stranger(description: &str) -> AdminAct {
     })
 }
 
+/// What a reading from before the lease was ours is called stands in `systemctl status` with nothing around it.
+#[test]
+fn what_was_read_before_the_lease_was_ours_is_said_in_a_sentence() {
+    in_virtual_time(async {
+        let begun = Instant::now();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let read = |error: Option<&str>| RegionView {
+            source: SourceState {
+                complete: true,
+                error: error.map(Into::into),
+                ..SourceState::default()
+            },
+            begun: Some(begun),
+            ..RegionView::default()
+        };
+        let mut view = read(None);
+        view.forget_before(begun);
+        assert!(view.source.complete && view.source.error.is_none());
+        view.forget_before(Instant::now());
+        assert!(!view.source.complete);
+        let said = view.source.error.expect("it says why").to_string();
+        assert_eq!(
+            said,
+            "no reading of this PVE cluster has ended since this instance took the lease"
+        );
+        let mut failed = read(Some("no route to host"));
+        failed.forget_before(Instant::now());
+        let said = failed.source.error.expect("it says why").to_string();
+        assert_eq!(said, "no route to host");
+    });
+}
+
 #[test]
 fn what_is_doubted_is_read_with_the_next_poll() {
     in_virtual_time(async {

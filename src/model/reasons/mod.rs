@@ -1,6 +1,6 @@
 //! Why: every reason that the brain gives, as a type with its numbers and names in fields.
 //!
-//! [`filter_failure`]: why a pod does not run on a node. [`removal`]: why a node stays. [`leaving`]: why it goes. [`held`]: what is on
+//! [`filter_failure`]: why a pod does not run on a node. [`removal`]: why a node stays. [`given_up`]: what one waits for that is to go. [`leaving`]: why it goes. [`held`]: what is on
 //! hold, and why. [`refused`]: why no machine is made. [`excess`]: what is too complex. [`pods`]: why a pod is left alone. [`warning`]: what a person should look at. A reason's sentence is made in
 //! [`words`] alone, by its `Display`; whoever has to tell reasons apart matches on them and never on their words.
 //!
@@ -9,6 +9,7 @@
 
 pub mod excess;
 pub mod filter_failure;
+pub mod given_up;
 pub mod held;
 pub mod leaving;
 pub mod pods;
@@ -21,6 +22,7 @@ pub mod words;
 
 pub use excess::Excess;
 pub use filter_failure::{FilterFailure, NoFreeStorage, Provision, VolumeFilterFailure};
+pub use given_up::{GivenUp, WaitsFor};
 pub use held::{Held, Hindrance};
 pub use leaving::{Aborted, FateReason, Removed, Replacing};
 pub use pods::Ignored;

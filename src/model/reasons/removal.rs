@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::excess::{Excess, ExcessForm};
 use super::filter_failure::FilterFailure;
+use super::given_up::{GivenUp, WaitsFor};
 use super::held::Hindrance;
 use crate::cluster::ObjectKey;
 use crate::disruption::{Cause, Share};
@@ -14,13 +15,15 @@ use crate::foreign::ForeignText;
 use crate::time::{Span, Time};
 
 /// Why a node stays, in cluster-autoscaler's terms: its `UnremovableReason` and, where a pod blocks, its
-/// `BlockingPodReason`. Metrics, Events and conformance cases name them so.
+/// `BlockingPodReason`. Metrics, Events and conformance cases name them so. Nodes that are given up have names of our own.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 pub enum Unremovable {
     /// All nodes of its pool go together or not at all.
     AtomicScaleDownFailed,
+    /// It is to go, and a machine that takes its place comes; not cluster-autoscaler's.
+    BeingReplaced,
     /// Somebody else is removing it.
     CurrentlyBeingDeleted,
     /// A pod has local storage.
@@ -31,6 +34,8 @@ pub enum Unremovable {
     NoNodeInfo,
     /// A pod of it finds no other place.
     NoPlaceToMovePods,
+    /// It is to go, and no machine can be made that takes its place; not cluster-autoscaler's.
+    NoReplacement,
     /// The most nodes that may leave at a time are leaving.
     NodeGroupMaxDeletionCountReached,
     /// The pool's `min`.
@@ -51,6 +56,8 @@ pub enum Unremovable {
     NotUnneededOtherReason,
     /// Not Ready, and not for long enough.
     NotUnreadyLongEnough,
+    /// It is to go after others of its pool; not cluster-autoscaler's.
+    ReplacedLater,
     /// The node's annotation forbids its removal.
     ScaleDownDisabledAnnotation,
     /// Removing nodes that are not Ready is switched off.
@@ -65,6 +72,13 @@ pub enum Unremovable {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "code")]
 pub enum Kept {
+    /// It is to go, whatever it is used for, and stays for now.
+    GivenUp {
+        /// Why it is to go.
+        cause: Box<GivenUp>,
+        /// What it waits for.
+        waits: Box<WaitsFor>,
+    },
     /// The node's VM is off, and besides it stays for another reason.
     PoweredOff {
         /// Since when, and what was done.
@@ -485,11 +499,13 @@ impl Unremovable {
     pub fn name(self) -> &'static str {
         match self {
             Unremovable::AtomicScaleDownFailed => "AtomicScaleDownFailed",
+            Unremovable::BeingReplaced => "BeingReplaced",
             Unremovable::CurrentlyBeingDeleted => "CurrentlyBeingDeleted",
             Unremovable::LocalStorageRequested => "LocalStorageRequested",
             Unremovable::MinimalResourceLimitExceeded => "MinimalResourceLimitExceeded",
             Unremovable::NoNodeInfo => "NoNodeInfo",
             Unremovable::NoPlaceToMovePods => "NoPlaceToMovePods",
+            Unremovable::NoReplacement => "NoReplacement",
             Unremovable::NodeGroupMaxDeletionCountReached => "NodeGroupMaxDeletionCountReached",
             Unremovable::NodeGroupMinSizeReached => "NodeGroupMinSizeReached",
             Unremovable::NotAutoscaled => "NotAutoscaled",
@@ -500,6 +516,7 @@ impl Unremovable {
             Unremovable::NotUnneededLongEnough => "NotUnneededLongEnough",
             Unremovable::NotUnneededOtherReason => "NotUnneededOtherReason",
             Unremovable::NotUnreadyLongEnough => "NotUnreadyLongEnough",
+            Unremovable::ReplacedLater => "ReplacedLater",
             Unremovable::ScaleDownDisabledAnnotation => "ScaleDownDisabledAnnotation",
             Unremovable::ScaleDownUnreadyDisabled => "ScaleDownUnreadyDisabled",
             Unremovable::UnexpectedError => "UnexpectedError",
@@ -512,6 +529,7 @@ impl Kept {
     /// The reason in cluster-autoscaler's terms.
     pub fn reason(&self) -> Unremovable {
         match self {
+            Kept::GivenUp { waits, .. } => waits.reason(),
             Kept::PoweredOff { kept, .. } => kept.reason(),
             Kept::PoolNotConfigured { .. } | Kept::LeftAlone { .. } => Unremovable::NotAutoscaled,
             Kept::Unknown => Unremovable::NoNodeInfo,

@@ -17,6 +17,7 @@ use crate::action::Reason;
 use crate::cluster::{ObjectKey, ZoneLabel};
 use crate::cpus::CpuSet;
 use crate::disruption::{Cause, Share};
+use crate::drift::{Drift, Outdated};
 use crate::foreign::ForeignText;
 use crate::hosts::LoadKind;
 use crate::in_place::{Difference, FailedWrite};
@@ -155,7 +156,26 @@ one_of_each! { NoFreeStorage:
     Elsewhere { class: "fast".into(), asked: 1 << 30, places: vec![selector(), LabelSelector::default()] },
 }
 
+one_of_each! { GivenUp:
+    HostEvacuated { host: "pve1".into(), since: Time(0) },
+    Outdated { outdated: Outdated { drifted: vec![Drift::Template], expired: Some(Span::minutes(60)) } },
+}
+
+one_of_each! { WaitsFor:
+    MachineComing { machine: "p-2".into() },
+    MachinePlanned { machine: "p-2".into() },
+    Batch { until: Time(0) },
+    NoMachine { refused: Reasons::new([("small/s".into(), Refused::PoolMax { machines: 3, max: 3, planned: 0 }.into())].into()) },
+    Turn { after: "n1".into(), max: 1 },
+    PoolBackOff { pool: "small".into(), until: Time(0) },
+    Other { kept: Box::new(Kept::MaxDrainParallelism { draining: 1, max: 1 }) },
+}
+
 one_of_each! { Kept:
+    GivenUp {
+        cause: Box::new(GivenUp::HostEvacuated { host: "pve1".into(), since: Time(0) }),
+        waits: Box::new(WaitsFor::MachinePlanned { machine: "p-2".into() }),
+    },
     PoweredOff {
         off: PoweredOff { since: Some(Time(0)), started: None, starting: true }, kept: Box::new(Kept::Needed),
     },
@@ -630,6 +650,8 @@ macro_rules! of_every_family {
         $ask::<Ignored>($($argument),*) $($then)*;
         $ask::<Held>($($argument),*) $($then)*;
         $ask::<Kept>($($argument),*) $($then)*;
+        $ask::<GivenUp>($($argument),*) $($then)*;
+        $ask::<WaitsFor>($($argument),*) $($then)*;
         $ask::<Blocked>($($argument),*) $($then)*;
         $ask::<LeftAlone>($($argument),*) $($then)*;
         $ask::<Removed>($($argument),*) $($then)*;

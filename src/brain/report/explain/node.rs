@@ -17,7 +17,7 @@ use crate::scale_down::shrink;
 use crate::simulation::pack;
 use crate::simulation::world::{NodeOrigin, SimCluster};
 use model::cluster::{Node, ObjectKey};
-use model::reasons::FateReason;
+use model::reasons::{FateReason, Kept, WaitsFor};
 use model::report::{Hold, NodeVerdict, PodVerdict, Scope};
 use model::story::{MachineFacts, NodeStory, PodFate, PodOutcome};
 
@@ -44,8 +44,12 @@ pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
     let evacuee = world.by_name.get(name).copied();
     let evacuee = evacuee.and_then(|index| evacuees.take(index)?.ok());
     let report = &asked.decision.report;
+    let verdict = report.nodes.get(&full_name).cloned();
+    let replacement = verdict.as_ref().and_then(replacement);
+    let replacement = replacement.and_then(|name| turn.view.machines.get(name));
     Some(NodeStory {
-        verdict: report.nodes.get(&full_name).cloned(),
+        replacement: replacement.map(|machine| facts(&turn, machine)),
+        verdict,
         unneeded_since: asked.memory.unneeded_since.get(&full_name).copied(),
         requested_permille: node.map_or_else(BTreeMap::new, |(node_name, node)| {
             shares(&turn, node_name, node)
@@ -57,6 +61,21 @@ pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
         machine: told,
         regions: asked.policy.regions.len(),
     })
+}
+
+/// The machine that takes the place of a node, by the decision's verdict on the node.
+fn replacement(verdict: &NodeVerdict) -> Option<&Arc<str>> {
+    match verdict {
+        NodeVerdict::Replaced { by, .. } => Some(by),
+        NodeVerdict::Kept {
+            why: Kept::GivenUp { waits, .. },
+            ..
+        } => match &**waits {
+            WaitsFor::MachineComing { machine } => Some(machine),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 fn facts(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> MachineFacts {
@@ -265,6 +284,10 @@ fn land_as_decided(
     let (moves, by) = match verdict {
         Some(NodeVerdict::Leaving { moves, .. }) => (moves, None),
         Some(NodeVerdict::Replaced { by, moves, .. }) => (moves, Some(by)),
+        Some(NodeVerdict::Kept {
+            why: Kept::GivenUp { waits, .. },
+            ..
+        }) => return land_as_booked(asked, waits, fates),
         _ => return,
     };
     for (key, (fate, why)) in fates {
@@ -276,6 +299,26 @@ fn land_as_decided(
         } else if let Some(by) = by {
             let once = Some(FateReason::OnceMachineWorks);
             (*fate, *why) = (PodOutcome::Moves { to: by.clone() }, once);
+        }
+    }
+}
+
+/// Where a machine comes in the place of a node that is given up, the pods that are booked on it move there.
+fn land_as_booked(
+    asked: Asked<'_>,
+    waits: &WaitsFor,
+    fates: &mut BTreeMap<ObjectKey, (PodOutcome, Option<FateReason>)>,
+) {
+    let (WaitsFor::MachineComing { machine } | WaitsFor::MachinePlanned { machine }) = waits else {
+        return;
+    };
+    let booked = asked.decision.memory.bookings.get(machine);
+    for (key, (fate, why)) in fates {
+        let pod = asked.snapshot.cluster.pods.get(key);
+        let comes = pod.is_some_and(|pod| booked.is_some_and(|pods| pods.contains(&pod.uid)));
+        if comes && matches!(fate, PodOutcome::Unplaced) {
+            let to = machine.clone();
+            (*fate, *why) = (PodOutcome::Moves { to }, Some(FateReason::OnceMachineWorks));
         }
     }
 }

@@ -45,6 +45,16 @@ fn tables() -> String {
         "Why a node stays",
         "`details` of a node's verdict `kept`.",
     );
+    table::<GivenUp>(
+        t,
+        "Why a node is to go that stays for now",
+        "`cause` of `given_up`.",
+    );
+    table::<WaitsFor>(
+        t,
+        "What a node waits for that is to go",
+        "`waits` of `given_up`.",
+    );
     table::<Blocked>(
         t,
         "Why a pod keeps its node",

@@ -3,6 +3,7 @@
 
 pub(super) mod excess;
 mod filter_failure;
+mod given_up;
 mod held;
 mod leaving;
 mod pods;

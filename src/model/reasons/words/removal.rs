@@ -16,6 +16,7 @@ impl Display for Unremovable {
 impl Display for Kept {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
+            Kept::GivenUp { cause, waits } => write!(f, "{cause}; {waits}"),
             Kept::PoweredOff { off, kept } => write!(f, "{off}; {kept}"),
             Kept::PoolNotConfigured { pool } => {
                 write!(f, "its pool {pool} is not in the configuration")
