@@ -145,7 +145,7 @@ export class Explained {
         machine?.made ? ["Made", [since(millis(machine.made.at)), ` ${chosenHost(machine.made)}`]] : null,
         machine?.step && machine.step[0] !== "done" ? ["Step", [step(machine.step[0]), ", ", since(millis(machine.step[1]), "for")]] : null,
         machine?.waits ? ["It waits", machine.waits] : null,
-        story.replacement ? ["In its place", comes(story.replacement)] : null,
+        story.replacement ? ["In its place", replacementFacts(story.replacement)] : null,
         machine?.failure ? ["Failed", [since(millis(machine.failure.at)), `: ${machine.failure.message}`]] : null,
         story.unneeded_since ? ["Unneeded since", since(millis(story.unneeded_since))] : null,
         ...Object.entries(story.requested_permille).map(([name, permille]) => [`${name} asked`, [bar(permille / 1000), ` ${percent(permille / 1000)}`]]),
@@ -164,7 +164,7 @@ function isComing({ machine, verdict, pods }) {
 }
 
 /// A machine that comes in the place of a node, and how far it is.
-function comes(machine) {
+function replacementFacts(machine) {
   const parts = [linkTo("machine", machine.name), ` · ${machine.instance_type} · VMID ${machine.vmid} on ${machine.host} · ${machine.standing}`];
   if (machine.step) parts.push(", ", step(machine.step[0]), ", ", since(millis(machine.step[1]), "for"));
   if (machine.waits) parts.push(`, it waits: ${machine.waits}`);
