@@ -159,6 +159,7 @@ fn find_settled(turn: &DecisionBuilder<'_>, index: NodeIndex, name: &str) -> Opt
 pub(crate) fn sort(candidates: &mut [RemovalCandidate<'_>], turn: &DecisionBuilder<'_>) {
     candidates.sort_by_cached_key(|candidate| {
         let since = turn.memory.unneeded_since.get(candidate.name);
+        let machine = turn.view.machine_of_node(candidate.name);
         let class = match candidate.mode {
             Mode::Replaced { .. } | Mode::Evacuated { .. } | Mode::Outdated { .. } => 0,
             _ if candidate.empty() => 1,
@@ -173,7 +174,7 @@ pub(crate) fn sort(candidates: &mut [RemovalCandidate<'_>], turn: &DecisionBuild
         };
         (
             class,
-            removal_failed(turn, candidate),
+            machine.is_some_and(|machine| removal_failed(turn, machine)),
             std::cmp::Reverse(saving),
             since.is_none(),
             since.copied(),
@@ -184,24 +185,17 @@ pub(crate) fn sort(candidates: &mut [RemovalCandidate<'_>], turn: &DecisionBuild
     });
 }
 
-/// How the last attempt to remove the node ended, if it failed.
-pub(crate) fn last_failure<'a>(
-    turn: &DecisionBuilder<'a>,
-    candidate: &RemovalCandidate<'_>,
-) -> Option<&'a Failure> {
-    let failure = turn
-        .view
-        .machine_of_node(candidate.name)?
-        .seen
-        .failure
-        .as_ref()?;
+/// How the last attempt to remove the node of a machine ended, if it failed.
+pub(crate) fn last_failure<'a>(machine: &MachineView<'a>) -> Option<&'a Failure> {
+    let failure = machine.seen.failure.as_ref()?;
     (failure.step > Step::Done).then_some(failure)
 }
 
-/// Whether an attempt to remove the node failed a short while ago. A failure stands with a machine until the next attempt, if one comes.
-fn removal_failed(turn: &DecisionBuilder<'_>, candidate: &RemovalCandidate<'_>) -> bool {
+/// Whether an attempt to remove the node of a machine failed a short while ago. A failure stands with a machine until the next attempt, if
+/// one comes.
+pub(crate) fn removal_failed(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> bool {
     let lately = turn.now() - turn.view.policy.scale_up.backoff_reset;
-    last_failure(turn, candidate).is_some_and(|failure| failure.at >= lately)
+    last_failure(machine).is_some_and(|failure| failure.at >= lately)
 }
 
 fn judge<'a>(
@@ -264,6 +258,12 @@ pub(crate) fn judge_outdated<'a>(
     judge_given_up(turn, world, budgets, (index, name, node), mode)
 }
 
+/// Whether a machine has a Ready node that works, or whose removal may be taken back. Other nodes are not given up.
+pub(crate) fn may_be_given_up(machine: &MachineView<'_>) -> bool {
+    let there = machine.phase == MachinePhase::Up || machine.resumable();
+    there && machine.ready() && machine.pool.is_some()
+}
+
 /// A Ready node that is given up: neither its utilisation counts nor whether scale-down is on. What a pod or an annotation forbids
 /// does.
 fn judge_given_up<'a>(
@@ -274,8 +274,7 @@ fn judge_given_up<'a>(
     mode: Mode,
 ) -> Option<Result<RemovalCandidate<'a>, KeepReason>> {
     let machine = turn.view.machine_at(index)?;
-    let there = machine.phase == MachinePhase::Up || machine.resumable();
-    if !there || !ready(node) || machine.pool.is_none() {
+    if !may_be_given_up(machine) {
         return None;
     }
     let found = check_annotations(turn, node)

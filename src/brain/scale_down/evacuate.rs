@@ -164,7 +164,12 @@ fn roll<'a>(
                 outdated: outdated.clone(),
             };
             if room == 0 {
-                later.push((name, cause));
+                // One whose host is evacuated goes without a turn.
+                let machine = turn.view.machine_of_node(&name);
+                let has_turn = machine.is_some_and(candidates::may_be_given_up);
+                if has_turn && !turn.given_up.contains_key(&name) {
+                    later.push((name, cause));
+                }
                 continue;
             }
             let Some(index) = world.by_name.get(&name).copied() else {

@@ -10,6 +10,7 @@ use model::time::Time;
 
 use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::{MachinePhase, MachineView};
+use crate::scale_down::candidates;
 
 /// The outdated nodes of a pool that may be replaced.
 #[derive(Debug, Default)]
@@ -26,8 +27,8 @@ pub(crate) struct RolloutQueue {
     pub(crate) nodes: Vec<(Arc<str>, Outdated)>,
 }
 
-/// A node with what it is sorted by: whether its removal was not begun, when it was made, and its name.
-type RankedNode = ((bool, Time, Arc<str>), Outdated);
+/// A node with what it is sorted by: whether its last removal failed, whether none is begun, when it was made, and its name.
+type RankedNode = ((bool, bool, Time, Arc<str>), Outdated);
 
 /// When a machine is as old as its pool lets it become.
 fn expires(machine: &MachineView<'_>) -> Option<Time> {
@@ -36,7 +37,7 @@ fn expires(machine: &MachineView<'_>) -> Option<Time> {
 }
 
 /// The outdated nodes by pool. A pool that backs off gives up none: its new machines fail. Nodes whose removal was begun come
-/// first, then the oldest.
+/// first, then the oldest. Those whose last removal failed come last: it may fail each time, and the others would never have their turn.
 pub(crate) fn find(turn: &mut DecisionBuilder<'_>) -> BTreeMap<Arc<str>, RolloutQueue> {
     let mut found: BTreeMap<Arc<str>, Vec<RankedNode>> = BTreeMap::new();
     let mut going: BTreeMap<Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
@@ -60,7 +61,8 @@ pub(crate) fn find(turn: &mut DecisionBuilder<'_>) -> BTreeMap<Arc<str>, Rollout
             }
             MachinePhase::Leaving | MachinePhase::Up => {
                 let begun = machine.phase == MachinePhase::Leaving;
-                let rank = (!begun, machine.seen.mark.created, name.clone());
+                let failed = candidates::removal_failed(turn, machine);
+                let rank = (failed, !begun, machine.seen.mark.created, name.clone());
                 found.entry(pool).or_default().push((rank, cause));
             }
             _ => {}
@@ -87,7 +89,7 @@ pub(crate) fn find(turn: &mut DecisionBuilder<'_>) -> BTreeMap<Arc<str>, Rollout
             backs_off,
             nodes: nodes
                 .into_iter()
-                .map(|((_, _, name), cause)| (name, cause))
+                .map(|((_, _, _, name), cause)| (name, cause))
                 .collect(),
         };
         (pool, queue)

@@ -456,7 +456,8 @@ fn remember(turn: &mut DecisionBuilder<'_>, unneeded: &[RemovalGroup<'_>]) {
     for candidate in unneeded.iter().flat_map(|group| &group.nodes) {
         let since = before.get(candidate.name).copied().unwrap_or(now);
         // One whose removal failed or was given up waits as long as any other.
-        let failed = candidates::last_failure(turn, candidate);
+        let machine = turn.view.machine_of_node(candidate.name);
+        let failed = machine.and_then(candidates::last_failure);
         let since = failed.map_or(since, |failure| since.max(failure.at.min(now)));
         turn.memory
             .unneeded_since

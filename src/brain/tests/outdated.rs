@@ -6,13 +6,13 @@ use super::evacuating::given_up;
 use super::lab::{Lab, kept, lab, made, removed};
 use crate::decide;
 use model::action::{Kind, Reason};
-use model::cluster::ObjectKey;
+use model::cluster::{ObjectKey, ReadyStatus};
 use model::decision::Decision;
 use model::disruption::{Cause, NodeBudget, Rollout, Share};
 use model::drift::{Drift, Outdated};
 use model::memory::Backoff;
 use model::reasons::{GivenUp, Kept, WaitsFor};
-use model::region::Step;
+use model::region::{Failure, Step};
 use model::report::NodeVerdict;
 use model::time::Span;
 
@@ -319,6 +319,60 @@ fn each_waits_for_the_one_before_it() {
     assert_eq!(kept(&decision, "n3"), "ScaleDownDisabledAnnotation");
     let (cause, _) = given_up(&decision, "n3");
     assert!(matches!(cause, GivenUp::Outdated { .. }), "{cause:?}");
+}
+
+/// Nobody waits for a node that is not Ready, or for one that goes since its host is evacuated; nor is it said of these that they wait.
+#[test]
+fn nobody_waits_for_a_node_that_has_no_turn() {
+    let lab = drifted(4)
+        .edit_pool("p", |pool| pool.max = 8)
+        .edit_node("n2", |node| node.ready.status = ReadyStatus::False)
+        .on_host("n3", "pve3")
+        .with(|lab| {
+            let now = lab.now;
+            let region = lab.snapshot.regions.get_mut("home").expect("home");
+            region.hosts.get_mut("pve3").expect("a host").evacuated = Some(now);
+        });
+    let decision = lab.decide();
+    assert_eq!(kept(&decision, "n1"), "BeingReplaced");
+    let n2 = &decision.report.nodes["n2"];
+    let NodeVerdict::Kept { why, .. } = n2 else {
+        panic!("{n2:?}");
+    };
+    assert!(!matches!(why, Kept::GivenUp { .. }), "{why:?}");
+    let (cause, _) = given_up(&decision, "n3");
+    assert!(matches!(cause, GivenUp::HostEvacuated { .. }), "{cause:?}");
+    let (after, max) = ("n1".into(), 1);
+    assert_eq!(given_up(&decision, "n4").1, WaitsFor::Turn { after, max });
+}
+
+/// A removal that fails each time does not keep the others from their turn.
+#[test]
+fn a_node_whose_removal_failed_has_its_turn_after_the_others() {
+    let lab = drifted(3).edit_machine("n1", |machine| {
+        machine.failure = Some(Failure {
+            advice: None,
+            step: Step::Drain,
+            message: "429".into(),
+            at: machine.mark.created,
+            transient: false,
+            host: None,
+        });
+    });
+    let turn = |after: &str| WaitsFor::Turn {
+        after: after.into(),
+        max: 1,
+    };
+    let long_ago = lab.decide();
+    assert_eq!(given_up(&long_ago, "n2").1, turn("n1"));
+    let at = lab.now;
+    let lately = lab.edit_machine("n1", |machine| {
+        machine.failure.as_mut().expect("it failed").at = at;
+    });
+    let decision = lately.decide();
+    assert_eq!(kept(&decision, "n2"), "BeingReplaced");
+    assert_eq!(given_up(&decision, "n3").1, turn("n2"));
+    assert_eq!(given_up(&decision, "n1").1, turn("n3"));
 }
 
 /// The checker adds up by itself: it refuses what no pool asks for.
