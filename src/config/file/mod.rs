@@ -149,8 +149,9 @@ pub struct ScaleUpTable {
     /// A machine that is not a working node after this long has failed and is removed. The time in which it waits for its turn to clone
     /// (`max_clones_per_storage`) does not count.
     pub max_node_provision_time: Duration,
-    /// A pool waits this long after a failure; every further failure doubles it, up to `max_backoff`. After a clone or a start that
-    /// failed it waits with that host alone, and goes on with its other hosts.
+    /// A pool waits this long after a failure. A failure after that, within `backoff_reset_timeout`, doubles the time, up to `max_backoff`; one
+    /// while it waits does not: it then waits for the same time from that failure on. After a clone or a start that failed it waits with that
+    /// host alone, and goes on with its other hosts.
     pub initial_backoff: Duration,
     /// The longest back-off of a pool, and of a host.
     pub max_backoff: Duration,
