@@ -113,17 +113,17 @@ impl PodNominator {
         self.state().planned.clone_from(bookings);
     }
 
-    /// Waits until no other node begins to take pods, and keeps others from it for as long as what it gives is held. Gives nothing
-    /// after [`PATIENCE`]: the node begins all the same, since the API server may be slow for the other one. When a node begins,
+    /// Takes the lock of the node that begins to take pods: waits until no other node does, and keeps others from it until the lock is dropped.
+    /// Gives none after [`PATIENCE`]: the node begins all the same, since the API server may be slow for the other one. When a node begins,
     /// kube-scheduler tries all pods that wait, and clears their nominations for nodes that do not take pods yet.
-    pub async fn opening(&self) -> Option<OwnedMutexGuard<()>> {
+    pub async fn lock_opening(&self) -> Option<OwnedMutexGuard<()>> {
         let opening = self.opening.clone().lock_owned();
         timeout(PATIENCE, opening).await.ok()
     }
 
     /// Waits until kube-scheduler has tried the pods that are nominated for a node, which takes pods now: no longer
     /// than [`SHOWN_WITHIN`].
-    pub async fn tried(&self, store: &ClusterStore, node: &Arc<str>) {
+    pub async fn wait_until_tried(&self, store: &ClusterStore, node: &Arc<str>) {
         let nominated: WaitingPods = {
             let state = self.state();
             let given = state.given.values().filter(|given| given.node == *node);
@@ -132,7 +132,7 @@ impl PodNominator {
                 .collect()
         };
         let waits = |pod: &Pod| pod.node.is_none() && pod.nominated.as_ref() == Some(node);
-        settled(store, &nominated, waits).await;
+        wait_while(store, &nominated, waits).await;
     }
 
     /// Nominates for a node the pods that were laid out on it and still wait. What cannot be nominated within
@@ -155,8 +155,8 @@ impl PodNominator {
         let waiting = store.with(|cluster| waiting(cluster, &planned));
         let nominating = async {
             let written = self.write(kube, (waiting, node), false).await;
-            let lost = lost(store, &written, node).await;
-            self.write(kube, (lost, node), true).await;
+            let cleared = find_cleared(store, &written, node).await;
+            self.write(kube, (cleared, node), true).await;
             written.len()
         };
         match timeout(PATIENCE, nominating).await {
@@ -177,17 +177,17 @@ impl PodNominator {
         before: bool,
     ) -> WaitingPods {
         let calls = pods.into_iter().map(|(pod, uid)| async move {
-            self.begin(&pod, &uid, node);
+            self.note_call(&pod, &uid, node);
             let result = kube.nominate(&pod, &uid, None, Some(node)).await;
             let stands = before && matches!(result, Ok(Nomination::Void));
-            (!stands && self.note(&pod, &uid, &result)).then_some((pod, uid))
+            (!stands && self.note_answer(&pod, &uid, &result)).then_some((pod, uid))
         });
         let calls = futures::stream::iter(calls).buffer_unordered(SIDE_BY_SIDE);
         calls.filter_map(std::future::ready).collect().await
     }
 
-    /// A nomination is about to be written; whether its answer comes or not, it may stand from here on.
-    fn begin(&self, pod: &ObjectKey, uid: &Arc<str>, node: &Arc<str>) {
+    /// Notes that a nomination is about to be written: whether its answer comes or not, it may stand from here on.
+    fn note_call(&self, pod: &ObjectKey, uid: &Arc<str>, node: &Arc<str>) {
         let given = OwnNomination {
             pod: pod.clone(),
             uid: uid.clone(),
@@ -197,9 +197,9 @@ impl PodNominator {
         self.state().given.insert(uid.clone(), given);
     }
 
-    /// The API server answered a nomination: forgets it if it does not stand. The first refusal for want of a right
+    /// Notes what the API server answered to a nomination: forgets it if it does not stand. The first refusal for want of a right
     /// is logged. True when the nomination was written.
-    fn note(
+    fn note_answer(
         &self,
         pod: &ObjectKey,
         uid: &Arc<str>,
@@ -233,7 +233,7 @@ impl PodNominator {
 
     /// Takes back the nominations that come to nothing, as this view of the cluster shows; they are not given again.
     pub fn take_back(&self, cluster: &Cluster, leader: bool) {
-        for given in self.end(cluster, leader) {
+        for given in self.end_void_nominations(cluster, leader) {
             self.send(NominationTask::TakeBack(Instant::now(), given));
         }
     }
@@ -241,14 +241,14 @@ impl PodNominator {
     /// Brings pods back into kube-scheduler's queue that have room on a node, as this view and what was decided on it
     /// show, and still wait; if that is `wanted`.
     pub fn requeue(&self, cluster: &Cluster, report: &Report, wanted: bool) {
-        if let Some(back) = self.due(cluster, report, wanted) {
+        if let Some(back) = self.find_due(cluster, report, wanted) {
             self.send(NominationTask::Requeue(Instant::now(), back));
         }
     }
 
     /// The pod that is to be brought back now. Nobody is while machines may not be made, by a pause or a view that is not
     /// good enough; whoever waits then waits anew.
-    fn due(&self, cluster: &Cluster, report: &Report, wanted: bool) -> Option<Back> {
+    fn find_due(&self, cluster: &Cluster, report: &Report, wanted: bool) -> Option<Back> {
         let mut state = self.state();
         let mut holds = report.holds.iter();
         let held = holds.any(|hold| matches!(hold.scope, Scope::Everything | Scope::ScaleUp));
@@ -266,9 +266,9 @@ impl PodNominator {
         }
     }
 
-    /// The nominations that have to be taken back: the pod still waits a minute later, the newest decision lays it out elsewhere, or
-    /// the node is gone, leaving or not Ready. Forgets them, and those that do not stand any more.
-    fn end(&self, cluster: &Cluster, leader: bool) -> Vec<OwnNomination> {
+    /// Forgets the nominations that come to nothing, and gives those of them that have to be taken back: the pod still waits a minute later,
+    /// the newest decision lays it out elsewhere, or the node is gone, leaving or not Ready. Those that do not stand any more are forgotten too.
+    fn end_void_nominations(&self, cluster: &Cluster, leader: bool) -> Vec<OwnNomination> {
         let mut state = self.state();
         let NominatorState { planned, given, .. } = &mut *state;
         if !leader {
@@ -303,16 +303,20 @@ impl PodNominator {
     }
 }
 
-/// The pods whose nomination for a node the watched view does not show within [`SHOWN_WITHIN`], and that still wait:
+/// Finds the pods whose nomination for a node the watched view does not show within [`SHOWN_WITHIN`], and that still wait:
 /// kube-scheduler tried them in the meantime, and cleared it. After an attempt it tries a pod for a second no more.
-async fn lost(store: &ClusterStore, nominated: &WaitingPods, node: &Arc<str>) -> WaitingPods {
+async fn find_cleared(
+    store: &ClusterStore,
+    nominated: &WaitingPods,
+    node: &Arc<str>,
+) -> WaitingPods {
     let waits = |pod: &Pod| pod.node.is_none() && pod.nominated.as_ref() != Some(node);
-    settled(store, nominated, waits).await
+    wait_while(store, nominated, waits).await
 }
 
 /// Waits until the watched view shows none of these pods to be like that, no longer than [`SHOWN_WITHIN`]; gives those that
 /// still are.
-async fn settled(
+async fn wait_while(
     store: &ClusterStore,
     pods: &WaitingPods,
     like: impl Fn(&Pod) -> bool,

@@ -1,5 +1,5 @@
-//! The pages of the brain's rooms name only what is there: a type, a function or a file that was renamed or has moved is a complaint with
-//! page, line and word.
+//! The pages of the brain's rooms, and the daemon's, name only what is there: a type, a function or a file that was renamed or has moved
+//! is a complaint with page, line and word.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ const NAMES_OF_OTHERS: [(&str, &[&str]); 6] = [
             "matchFields",
             "maxSkew",
             "namespaceSelector",
+            "nominatedNodeName",
             "PodDisruptionBudgets",
             "ReadWriteOncePod",
         ],
@@ -42,7 +43,7 @@ const NAMES_OF_OTHERS: [(&str, &[&str]); 6] = [
     ),
 ];
 
-/// The source of the brain, of the model and of the configuration, by what it declares.
+/// Source files of some folders, by what they declare.
 struct Sources {
     files: Vec<SourceFile>,
 }
@@ -126,13 +127,24 @@ impl SourceFile {
 }
 
 impl Sources {
-    fn read() -> Sources {
+    /// What the pages of the brain are compared with: the brain, the model and the configuration.
+    fn of_brain() -> Sources {
+        Sources::read(&["brain", "model", "config"])
+    }
+
+    /// What the daemon's page is compared with.
+    fn of_daemon() -> Sources {
+        Sources::read(&["controller", "brain", "model", "config"])
+    }
+
+    /// The sources in these folders of `src`, without their tests.
+    fn read(folders: &[&str]) -> Sources {
         let is_source = |path: &Path| {
             let mut parts = path.iter();
             is_rust(path) && !parts.any(|part| part == "tests" || part == "tests.rs")
         };
         let of = |folder: &str| files(&root().join("src").join(folder), &is_source);
-        let paths = ["brain", "model", "config"].into_iter().flat_map(of);
+        let paths = folders.iter().copied().flat_map(of);
         Sources {
             files: paths.map(|path| SourceFile::read(&path)).collect(),
         }
@@ -147,7 +159,7 @@ impl Sources {
     }
 }
 
-/// One page of the brain.
+/// One page of the brain, or the daemon's.
 struct Page<'s> {
     /// The page's path below the root.
     name: String,
@@ -175,18 +187,24 @@ impl<'s> Page<'s> {
             ROOMS.len() + 1,
             "one of each room, and the brain's own: {found:?}"
         );
-        let read = |path: PathBuf| {
-            let text = std::fs::read_to_string(&path);
-            let text = text.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-            let name = path.strip_prefix(root()).expect("below the root");
-            Page {
-                folder: name.parent().expect("a folder").to_owned(),
-                name: name.display().to_string(),
-                text,
-                sources,
-            }
-        };
-        found.into_iter().map(read).collect()
+        let pages = found.iter().map(|path| Page::read(path, sources));
+        pages.collect()
+    }
+
+    fn of_daemon(sources: &'s Sources) -> Page<'s> {
+        Page::read(&root().join("src/controller/README.md"), sources)
+    }
+
+    fn read(path: &Path, sources: &'s Sources) -> Page<'s> {
+        let text = std::fs::read_to_string(path);
+        let text = text.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let name = path.strip_prefix(root()).expect("below the root");
+        Page {
+            folder: name.parent().expect("a folder").to_owned(),
+            name: name.display().to_string(),
+            text,
+            sources,
+        }
     }
 
     /// The sources of the page's folder.
@@ -410,11 +428,12 @@ fn is_code(word: &str) -> bool {
 
 #[test]
 fn pages_of_rooms_name_what_is_there() {
-    let sources = Sources::read();
+    let (brain, daemon) = (Sources::of_brain(), Sources::of_daemon());
     let mut complaints = Vec::new();
     let mut seen = BTreeSet::new();
     let mut checked = 0;
-    for page in Page::all(&sources) {
+    let pages = Page::all(&brain).into_iter();
+    for page in pages.chain([Page::of_daemon(&daemon)]) {
         for named in page.in_backticks().into_iter().chain(page.in_pictures()) {
             let Named { line, word, .. } = &named;
             let place = format!("{}:{line}", page.name);
@@ -439,14 +458,16 @@ fn pages_of_rooms_name_what_is_there() {
     none(&complaints);
 }
 
-/// A row of a page's table of files names files that are there, begins with what these define, and leaves no file of the room out.
+/// A row of a page's table of files names files that are there, begins with what these define, and leaves no file of the room, or of the
+/// daemon, out.
 #[test]
 fn pages_of_rooms_have_all_files() {
-    let sources = Sources::read();
+    let (brain, daemon) = (Sources::of_brain(), Sources::of_daemon());
     let mut complaints = Vec::new();
     let mut checked = 0;
     let is_room = |page: &Page<'_>| page.folder != Path::new("src/brain");
-    for page in Page::all(&sources).into_iter().filter(is_room) {
+    let rooms = Page::all(&brain).into_iter().filter(is_room);
+    for page in rooms.chain([Page::of_daemon(&daemon)]) {
         let mut told = BTreeSet::new();
         for (line, paths, what) in page.rows() {
             let place = format!("{}:{line}", page.name);

@@ -337,7 +337,7 @@ async fn takes_pods(
             work.progress(waits_for(&first));
             return Ok(false);
         }
-        let opening = work.tools.opening().await;
+        let opening = work.tools.lock_opening().await;
         // Whoever began to take pods before may have begun together with this one.
         let shown = work.tools.store.with(|cluster| {
             let newest = cluster.nodes.get(&reference.name);
@@ -386,7 +386,10 @@ async fn open(work: &Work, node: &NodeRef, company: &[NodeRef]) -> Result<(), St
         .map(|other| kube.remove_taint(other, STARTUP_TAINT));
     let (own, _) = join(own, join_all(others)).await;
     own?;
-    tools.nominations.tried(&tools.store, &node.name).await;
+    tools
+        .nominations
+        .wait_until_tried(&tools.store, &node.name)
+        .await;
     work.progress("the startup taint is being taken away");
     Ok(())
 }

@@ -109,10 +109,10 @@ impl Tools {
         self.random.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no other node begins to take pods, if pods are nominated.
-    pub(super) async fn opening(&self) -> Option<OwnedMutexGuard<()>> {
+    /// Takes the lock of the node that begins to take pods, if pods are nominated ([`PodNominator::lock_opening`]).
+    pub(super) async fn lock_opening(&self) -> Option<OwnedMutexGuard<()>> {
         if self.settings.policy.scale_up.nominate_pods {
-            self.nominations.opening().await
+            self.nominations.lock_opening().await
         } else {
             None
         }

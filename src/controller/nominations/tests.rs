@@ -62,7 +62,7 @@ fn only_pods_that_wait_for_kube_scheduler_are_nominated() {
 fn given() -> PodNominator {
     let nominations = PodNominator::default();
     let node: Arc<str> = NODE.into();
-    nominations.begin(&ObjectKey::new("default", "a"), &"a".into(), &node);
+    nominations.note_call(&ObjectKey::new("default", "a"), &"a".into(), &node);
     nominations
 }
 
@@ -76,12 +76,12 @@ async fn a_nomination_that_comes_to_nothing_is_taken_back_once() {
     let view = cluster(vec![nominated], Some(&json!({})));
     let nominations = given();
     pause(50).await;
-    assert!(nominations.end(&view, true).is_empty());
+    assert!(nominations.end_void_nominations(&view, true).is_empty());
     pause(15).await;
-    let ended = nominations.end(&view, true);
+    let ended = nominations.end_void_nominations(&view, true);
     assert_eq!(ended.len(), 1);
     assert_eq!((&*ended[0].uid, &*ended[0].node), ("a", NODE));
-    assert!(nominations.end(&view, true).is_empty());
+    assert!(nominations.end_void_nominations(&view, true).is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,7 +93,11 @@ async fn it_goes_with_its_node() {
     ] {
         let nominated = pod("a", &json!({"nominated": NODE}));
         let view = cluster(vec![nominated], node.as_ref());
-        assert_eq!(given().end(&view, true).len(), 1, "{node:?}");
+        assert_eq!(
+            given().end_void_nominations(&view, true).len(),
+            1,
+            "{node:?}"
+        );
     }
 }
 
@@ -104,9 +108,9 @@ async fn it_goes_when_its_node_is_not_ready_any_more() {
     let view = cluster(vec![nominated], Some(&broken));
     let nominations = given();
     // A view may be late.
-    assert!(nominations.end(&view, true).is_empty());
+    assert!(nominations.end_void_nominations(&view, true).is_empty());
     pause(11).await;
-    assert_eq!(nominations.end(&view, true).len(), 1);
+    assert_eq!(nominations.end_void_nominations(&view, true).len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,10 +124,13 @@ async fn it_goes_when_the_plan_has_another_machine_for_the_pod() {
     };
     for here in [&[NODE][..], &[], &["general-2", NODE]] {
         plan(here);
-        assert!(nominations.end(&view, true).is_empty(), "{here:?}");
+        assert!(
+            nominations.end_void_nominations(&view, true).is_empty(),
+            "{here:?}"
+        );
     }
     plan(&["general-2"]);
-    assert_eq!(nominations.end(&view, true).len(), 1);
+    assert_eq!(nominations.end_void_nominations(&view, true).len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,13 +147,19 @@ async fn what_does_not_stand_is_not_taken_back() {
         view.pods
             .insert(ObjectKey::new("default", "a"), pod("a", &other));
         pause(20).await;
-        assert!(nominations.end(&view, true).is_empty(), "{other}");
+        assert!(
+            nominations.end_void_nominations(&view, true).is_empty(),
+            "{other}"
+        );
         let later = cluster(
             vec![pod("a", &json!({"nominated": NODE}))],
             Some(&json!({})),
         );
         pause(120).await;
-        assert!(nominations.end(&later, true).is_empty(), "{other}");
+        assert!(
+            nominations.end_void_nominations(&later, true).is_empty(),
+            "{other}"
+        );
     }
 }
 
@@ -154,13 +167,13 @@ async fn what_does_not_stand_is_not_taken_back() {
 async fn a_view_that_does_not_show_it_yet_does_not_end_it() {
     let nominations = given();
     let before = cluster(vec![pod("a", &json!({}))], Some(&json!({})));
-    assert!(nominations.end(&before, true).is_empty());
+    assert!(nominations.end_void_nominations(&before, true).is_empty());
     pause(90).await;
     let view = cluster(
         vec![pod("a", &json!({"nominated": NODE}))],
         Some(&json!({})),
     );
-    assert_eq!(nominations.end(&view, true).len(), 1);
+    assert_eq!(nominations.end_void_nominations(&view, true).len(), 1);
 }
 
 /// A pod that kube-scheduler refused has room on a node for a minute, and something may keep the daemon from anything.
@@ -180,7 +193,7 @@ async fn brought_back(scope: Option<Scope>, wanted: bool) -> bool {
     let nominations = PodNominator::default();
     let mut found = false;
     for _ in 0..6 {
-        found |= nominations.due(&view, &report, wanted).is_some();
+        found |= nominations.find_due(&view, &report, wanted).is_some();
         pause(10).await;
     }
     // What was waited for while it was held counts for nothing.
@@ -188,7 +201,7 @@ async fn brought_back(scope: Option<Scope>, wanted: bool) -> bool {
         holds: Vec::new(),
         ..report
     };
-    assert!(found || nominations.due(&view, &free, true).is_none());
+    assert!(found || nominations.find_due(&view, &free, true).is_none());
     found
 }
 
@@ -204,13 +217,16 @@ async fn nobody_is_brought_back_while_nothing_may_be_done() {
 #[tokio::test(start_paused = true)]
 async fn nodes_begin_to_take_pods_one_after_the_other_and_none_waits_for_long() {
     let nominations = PodNominator::default();
-    let first = nominations.opening().await;
+    let first = nominations.lock_opening().await;
     assert!(first.is_some());
     let began = Instant::now();
-    assert!(nominations.opening().await.is_none(), "the first holds it");
+    assert!(
+        nominations.lock_opening().await.is_none(),
+        "the first holds it"
+    );
     assert_eq!(began.elapsed(), PATIENCE);
     drop(first);
-    assert!(nominations.opening().await.is_some());
+    assert!(nominations.lock_opening().await.is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -221,6 +237,9 @@ async fn who_does_not_lead_takes_nothing_back() {
         vec![pod("a", &json!({"nominated": NODE}))],
         Some(&json!({})),
     );
-    assert!(nominations.end(&view, false).is_empty());
-    assert!(nominations.end(&view, true).is_empty(), "forgotten");
+    assert!(nominations.end_void_nominations(&view, false).is_empty());
+    assert!(
+        nominations.end_void_nominations(&view, true).is_empty(),
+        "forgotten"
+    );
 }
