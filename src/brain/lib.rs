@@ -76,7 +76,7 @@ fn decide_on(
     budget::report(&mut turn);
     find_holds::find(&mut turn, memory);
     capacity::learn(&mut turn);
-    backoff::count(&mut turn);
+    backoff::count_failures(&mut turn);
     let choices = offer::choices(&turn);
     let mut world = places::build(&turn, &choices);
     demand::place_nominated(&mut turn, &mut world);

@@ -30,7 +30,7 @@ pub(crate) struct Holds {
 
 type Allowed<'a> = Result<(), &'a Arc<Hindrance>>;
 
-fn first<'a>(reasons: impl IntoIterator<Item = Option<&'a Arc<Hindrance>>>) -> Allowed<'a> {
+fn find_first<'a>(reasons: impl IntoIterator<Item = Option<&'a Arc<Hindrance>>>) -> Allowed<'a> {
     reasons.into_iter().flatten().next().map_or(Ok(()), Err)
 }
 
@@ -55,7 +55,7 @@ impl Default for Holds {
 impl Holds {
     /// Whether machines may be made in a region.
     pub(crate) fn may_grow(&self, region: &str) -> Allowed<'_> {
-        first([
+        find_first([
             self.everything.as_ref(),
             self.paused.as_ref(),
             self.grow.as_ref(),
@@ -67,13 +67,13 @@ impl Holds {
 
     /// Whether something may be begun in a region that takes nothing away and makes no machine: an unhealthy cluster does not stop it.
     pub(crate) fn may_begin(&self, region: &str) -> Allowed<'_> {
-        first([self.paused.as_ref()])?;
+        find_first([self.paused.as_ref()])?;
         self.may_continue(region)
     }
 
     /// Whether machines under way may be continued in a region: neither a pause nor an unhealthy cluster stops them.
     pub(crate) fn may_continue(&self, region: &str) -> Allowed<'_> {
-        first([
+        find_first([
             self.everything.as_ref(),
             self.grow.as_ref(),
             self.grow_in.get(region),
@@ -83,7 +83,7 @@ impl Holds {
 
     /// Whether what never worked may be deleted in a region: an unhealthy cluster does not stop that.
     pub(crate) fn may_clear(&self, region: &str) -> Allowed<'_> {
-        first([
+        find_first([
             self.everything.as_ref(),
             self.paused.as_ref(),
             self.shrink.as_ref(),
@@ -95,7 +95,7 @@ impl Holds {
     /// Whether working nodes, or what is left of them, may be removed in a region.
     pub(crate) fn may_shrink(&self, region: &str) -> Allowed<'_> {
         self.may_clear(region)?;
-        first([self.unhealthy.as_ref()])
+        find_first([self.unhealthy.as_ref()])
     }
 
     fn unknown(&self, region: &str) -> Option<&Arc<Hindrance>> {

@@ -1,4 +1,5 @@
-//! Pools that failed wait: 5 minutes, doubling to 30. Every failure counts once.
+//! Pools that failed wait: 5 minutes at first. A failure after a back-off doubles it, up to 30 minutes. A failure during a back-off does not
+//! double it: the back-off then ends one same length after that failure. Every failure counts once.
 //!
 //! A machine that fails before its VM runs (clone, configuration, start) is mostly the fault of one host: its pool makes nothing on
 //! that host for a while, and goes on with its other hosts. Any failure makes a host the last that its pool takes, until a machine works there again.
@@ -6,7 +7,7 @@
 //! A failure by nobody's fault, such as a lock that PVE did not get in time, does not count, since another attempt may succeed at once. If that
 //! attempt fails, too, waiting is all that is left: the failure of a machine that was planned after another had failed so counts.
 //!
-//! Source: cluster-autoscaler's `utils/backoff`: failures during a back-off do not lengthen it.
+//! Source: cluster-autoscaler's `utils/backoff`, where a failure during a back-off does not double it either.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,18 +23,23 @@ use crate::observed::reach;
 use crate::observed::view::{MachinePhase, MachineView};
 
 /// Until when a pool waits, if it does.
-pub(crate) fn until(turn: &DecisionBuilder<'_>, pool: &str) -> Option<Time> {
+pub(crate) fn find_end(turn: &DecisionBuilder<'_>, pool: &str) -> Option<Time> {
     if planted!(NoBackoff) {
         return None;
     }
-    let counted = of_pool(turn, pool).map(|backoff| backoff.until);
-    let everywhere = on_all_hosts(turn, pool).map(|backoff| backoff.until);
-    counted.max(everywhere).max(unremembered(turn, pool))
+    let counted = find_pool_backoff(turn, pool).map(|backoff| backoff.until);
+    let everywhere = find_backoff_on_all_hosts(turn, pool).map(|backoff| backoff.until);
+    counted
+        .max(everywhere)
+        .max(find_end_of_forgotten(turn, pool))
 }
 
 /// The failure for which a pool waits, if it does for one.
-pub(crate) fn failure<'t>(turn: &'t DecisionBuilder<'_>, pool: &str) -> Option<&'t ForeignText> {
-    let backoff = of_pool(turn, pool).or_else(|| on_all_hosts(turn, pool));
+pub(crate) fn find_failure<'t>(
+    turn: &'t DecisionBuilder<'_>,
+    pool: &str,
+) -> Option<&'t ForeignText> {
+    let backoff = find_pool_backoff(turn, pool).or_else(|| find_backoff_on_all_hosts(turn, pool));
     backoff.map(|backoff| &backoff.message)
 }
 
@@ -47,12 +53,12 @@ pub(crate) enum FailedThere {
 }
 
 /// Whether a failure keeps a pool from a host, or makes that host the last one that the pool takes.
-pub(crate) fn on_host(
+pub(crate) fn find_host_failure(
     turn: &DecisionBuilder<'_>,
     pool: &str,
     at: RegionHost<'_>,
 ) -> Option<FailedThere> {
-    let backoff = held_against(turn, pool, at)?;
+    let backoff = find_host_backoff(turn, pool, at)?;
     let waits = backoff.until > turn.now() && !planted!(NoBackoff);
     Some(if waits {
         FailedThere::Until(backoff.until)
@@ -62,39 +68,44 @@ pub(crate) fn on_host(
 }
 
 /// The failure that is held against a host.
-pub(crate) fn failure_on<'t>(
+pub(crate) fn find_failure_on<'t>(
     turn: &'t DecisionBuilder<'_>,
     pool: &str,
     at: RegionHost<'_>,
 ) -> Option<&'t ForeignText> {
-    Some(&held_against(turn, pool, at)?.message)
+    Some(&find_host_backoff(turn, pool, at)?.message)
 }
 
 /// A region with one of its hosts.
 type RegionHost<'a> = (&'a str, &'a Arc<str>);
 
-fn held_against<'t>(
+fn find_host_backoff<'t>(
     turn: &'t DecisionBuilder<'_>,
     pool: &str,
     (region, host): RegionHost<'_>,
 ) -> Option<&'t Backoff> {
     let hosts = turn.memory.host_backoff.get(pool)?;
-    hosts.get(&host_key(turn, pool, region, host))
+    hosts.get(&find_host_key(turn, pool, region, host))
 }
 
 /// What memory calls a host of a pool.
-fn host_key(turn: &DecisionBuilder<'_>, pool: &str, region: &str, host: &Arc<str>) -> Arc<str> {
+fn find_host_key(
+    turn: &DecisionBuilder<'_>,
+    pool: &str,
+    region: &str,
+    host: &Arc<str>,
+) -> Arc<str> {
     let policy = turn.view.policy.pools.get(pool);
     policy.map_or_else(|| host.clone(), |policy| policy.host_key(region, host))
 }
 
-fn of_pool<'t>(turn: &'t DecisionBuilder<'_>, pool: &str) -> Option<&'t Backoff> {
+fn find_pool_backoff<'t>(turn: &'t DecisionBuilder<'_>, pool: &str) -> Option<&'t Backoff> {
     let backoff = turn.memory.backoff.get(pool);
     backoff.filter(|backoff| backoff.until > turn.now())
 }
 
 /// The back-off that ends first, where a pool waits on every host that could make a machine of it.
-fn on_all_hosts<'t>(turn: &'t DecisionBuilder<'_>, name: &str) -> Option<&'t Backoff> {
+fn find_backoff_on_all_hosts<'t>(turn: &'t DecisionBuilder<'_>, name: &str) -> Option<&'t Backoff> {
     let failed = turn.memory.host_backoff.get(name)?;
     let pool = turn.view.policy.pools.get(name)?;
     let regions = &turn.view.snapshot.regions;
@@ -122,7 +133,7 @@ fn on_all_hosts<'t>(turn: &'t DecisionBuilder<'_>, name: &str) -> Option<&'t Bac
 
 /// A pool with machines from before this memory began, none of which works: its back-off may have
 /// been lost with the memory, so it waits out a first one.
-fn unremembered(turn: &DecisionBuilder<'_>, pool: &str) -> Option<Time> {
+fn find_end_of_forgotten(turn: &DecisionBuilder<'_>, pool: &str) -> Option<Time> {
     let began = turn.memory.began?;
     let until = began + turn.view.policy.scale_up.backoff_first;
     if until <= turn.now() || turn.memory.retried.contains_key(pool) {
@@ -137,13 +148,13 @@ fn unremembered(turn: &DecisionBuilder<'_>, pool: &str) -> Option<Time> {
     of_pool.peek()?;
     let (mut working, mut older) = (false, false);
     for machine in of_pool {
-        working |= works(machine);
+        working |= is_working(machine);
         older |= machine.seen.mark.created < began;
     }
     (older && !working).then_some(until)
 }
 
-fn works(machine: &MachineView<'_>) -> bool {
+fn is_working(machine: &MachineView<'_>) -> bool {
     machine.phase == MachinePhase::Up && machine.ready()
 }
 
@@ -176,16 +187,16 @@ enum FailureKind {
 }
 
 /// Counts the failures that were not counted yet, and forgets what is over.
-pub(crate) fn count(turn: &mut DecisionBuilder<'_>) {
+pub(crate) fn count_failures(turn: &mut DecisionBuilder<'_>) {
     let scale_up = &turn.view.policy.scale_up;
     let lengths = Lengths {
         first: scale_up.backoff_first,
         max: scale_up.backoff_max,
         reset: scale_up.backoff_reset,
     };
-    for failed in uncounted(turn) {
+    for failed in find_uncounted(turn) {
         turn.memory.counted_failures.insert(failed.machine.clone());
-        if failed.kind != FailureKind::Lasting && !failed_again(turn, &failed) {
+        if failed.kind != FailureKind::Lasting && !has_failed_before(turn, &failed) {
             continue;
         }
         let words = FailureWords {
@@ -196,7 +207,7 @@ pub(crate) fn count(turn: &mut DecisionBuilder<'_>) {
         let hosts = hosts.or_default();
         let before = hosts.get(&failed.host);
         if failed.before_it_ran {
-            let next = lengths.next(before, failed.at, words);
+            let next = lengths.compute_next(before, failed.at, words);
             hosts.insert(failed.host, next);
             continue;
         }
@@ -209,15 +220,15 @@ pub(crate) fn count(turn: &mut DecisionBuilder<'_>) {
         };
         hosts.insert(failed.host, lately);
         let of_pool = turn.memory.backoff.get(&failed.pool);
-        let next = lengths.next(of_pool, failed.at, words);
+        let next = lengths.compute_next(of_pool, failed.at, words);
         turn.memory.backoff.insert(failed.pool, next);
     }
-    forget(turn, lengths.reset);
+    forget_old_failures(turn, lengths.reset);
 }
 
 /// Whether a machine of the pool had failed by nobody's fault when this one was planned. The first such failure since a machine of the pool
 /// came to work is remembered, so that machines that are made in turns do not excuse each other.
-fn failed_again(turn: &mut DecisionBuilder<'_>, failed: &Failed) -> bool {
+fn has_failed_before(turn: &mut DecisionBuilder<'_>, failed: &Failed) -> bool {
     let first = match failed.kind {
         FailureKind::ShutOut => &mut turn.memory.shut_out,
         FailureKind::Transient | FailureKind::Lasting => &mut turn.memory.transient_failures,
@@ -244,8 +255,9 @@ struct Lengths {
 }
 
 impl Lengths {
-    /// The back-off after one more failure.
-    fn next(&self, before: Option<&Backoff>, at: Time, words: FailureWords) -> Backoff {
+    /// The back-off after one more failure at `at`. `length` stays as it is where `before` had not ended then, doubles where it had, and begins
+    /// anew where the failure before is longer ago than `reset`.
+    fn compute_next(&self, before: Option<&Backoff>, at: Time, words: FailureWords) -> Backoff {
         let length = match before {
             Some(before) if at.since(before.failed) > self.reset => self.first,
             Some(before) if before.until > at => before.length,
@@ -267,7 +279,7 @@ impl Lengths {
 }
 
 /// The failures that were not counted yet, in their order.
-fn uncounted(turn: &mut DecisionBuilder<'_>) -> Vec<Failed> {
+fn find_uncounted(turn: &mut DecisionBuilder<'_>) -> Vec<Failed> {
     let now = turn.now();
     let mut wakes = Vec::new();
     let longest = turn.view.policy.scale_up.max_provision_time;
@@ -316,7 +328,7 @@ fn uncounted(turn: &mut DecisionBuilder<'_>) -> Vec<Failed> {
             at,
             machine: machine.name.clone(),
             pool: machine.pool_name().into(),
-            host: host_key(turn, machine.pool_name(), &machine.seen.region, host),
+            host: find_host_key(turn, machine.pool_name(), &machine.seen.region, host),
             message,
             advice,
             before_it_ran,
@@ -331,7 +343,7 @@ fn uncounted(turn: &mut DecisionBuilder<'_>) -> Vec<Failed> {
     failed
 }
 
-fn forget(turn: &mut DecisionBuilder<'_>, reset: Span) {
+fn forget_old_failures(turn: &mut DecisionBuilder<'_>, reset: Span) {
     let now = turn.now();
     let machines = &turn.view.snapshot.machines;
     turn.memory
@@ -350,9 +362,14 @@ fn forget(turn: &mut DecisionBuilder<'_>, reset: Span) {
         return;
     }
     let mut works_since: BTreeMap<(&str, Arc<str>), Time> = BTreeMap::new();
-    for machine in turn.view.machines.values().filter(|machine| works(machine)) {
+    for machine in turn
+        .view
+        .machines
+        .values()
+        .filter(|machine| is_working(machine))
+    {
         let seen = machine.seen;
-        let host = host_key(turn, machine.pool_name(), &seen.region, &seen.host);
+        let host = find_host_key(turn, machine.pool_name(), &seen.region, &seen.host);
         let there = (machine.pool_name(), host);
         let last = works_since.entry(there).or_default();
         *last = (*last).max(seen.mark.created);
@@ -376,7 +393,8 @@ fn forget_transient(turn: &mut DecisionBuilder<'_>, reset: Span) {
             .machines
             .values()
             .filter(|machine| machine.pool_name() == &**pool);
-        let overcome = of_pool.any(|machine| works(machine) && machine.seen.mark.created > *at);
+        let overcome =
+            of_pool.any(|machine| is_working(machine) && machine.seen.mark.created > *at);
         now.since(*at) <= reset && !overcome
     });
     let mut shut_out = std::mem::take(&mut turn.memory.shut_out);

@@ -25,7 +25,7 @@ type Move = Option<(Kind, Reason)>;
 pub(crate) fn plan(turn: &mut DecisionBuilder<'_>) {
     let machines = std::mem::take(&mut turn.view.machines);
     for machine in machines.values() {
-        if let Some((kind, reason)) = next(turn, machine) {
+        if let Some((kind, reason)) = choose_move(turn, machine) {
             let age = match kind {
                 Kind::Continue => turn.view.policy.scale_up.max_view_age,
                 _ => turn.view.policy.scale_down.max_view_age,
@@ -49,7 +49,7 @@ fn pods_that_leave(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> Vec
     leave.map(|(key, _)| (*key).clone()).collect()
 }
 
-fn next(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) -> Move {
+fn choose_move(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) -> Move {
     let name = machine.name;
     if let MachinePhase::Untouchable(why) = &machine.phase {
         if turn.holds.unread_in(&machine.seen.region).is_none() {
@@ -77,13 +77,13 @@ fn next(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) -> Move {
         return None;
     }
     match machine.phase {
-        MachinePhase::Coming => coming(turn, machine),
-        MachinePhase::Failed | MachinePhase::Overdue => failed(turn, machine),
+        MachinePhase::Coming => continue_coming(turn, machine),
+        MachinePhase::Failed | MachinePhase::Overdue => clear_failed(turn, machine),
         // The journal of a working node is one step behind: let it catch up.
         MachinePhase::Up if machine.step().is_some_and(|step| step < Step::Done) => {
-            proceed(turn, machine)
+            continue_machine(turn, machine)
         }
-        MachinePhase::Leaving => leaving(turn, machine),
+        MachinePhase::Leaving => continue_leaving(turn, machine),
         MachinePhase::Up
         | MachinePhase::NoNode
         | MachinePhase::NoVm
@@ -92,20 +92,20 @@ fn next(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) -> Move {
 }
 
 /// The locked, markless VM that a clone leaves until it is done, or a removal until it is.
-fn placeholder(machine: &MachineView<'_>) -> bool {
+fn is_placeholder(machine: &MachineView<'_>) -> bool {
     machine.seen.vm.as_ref().is_some_and(|vm| !vm.marked)
 }
 
-fn proceed(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> Move {
+fn continue_machine(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> Move {
     turn.holds
         .may_continue(&machine.seen.region)
         .is_ok()
         .then_some((Kind::Continue, Reason::Unfinished))
 }
 
-fn coming(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) -> Move {
+fn continue_coming(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) -> Move {
     if !machine.seen.intended && machine.seen.vm.is_none() {
-        return failed(turn, machine);
+        return clear_failed(turn, machine);
     }
     if is_taken_by_another(machine) {
         let message = format!("another machine has its VMID {}", machine.seen.mark.vmid);
@@ -117,10 +117,10 @@ fn coming(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) -> Move {
         };
         return may.then_some((Kind::DropIntent, reason));
     }
-    if placeholder(machine) {
-        return delete_placeholder(turn, machine).or_else(|| proceed(turn, machine));
+    if is_placeholder(machine) {
+        return delete_placeholder(turn, machine).or_else(|| continue_machine(turn, machine));
     }
-    proceed(turn, machine)
+    continue_machine(turn, machine)
 }
 
 /// Whether the VM with the VMID that is intended for a machine is another machine's. A leader that stood still while another one took
@@ -137,19 +137,19 @@ fn is_taken_by_another(machine: &MachineView<'_>) -> bool {
     another && seen.vm.is_none()
 }
 
-fn failed(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) -> Move {
+fn clear_failed(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) -> Move {
     let region = &machine.seen.region;
     let may_clear = turn.holds.may_clear(region).is_ok();
-    if placeholder(machine) {
+    if is_placeholder(machine) {
         return delete_placeholder(turn, machine);
     }
     if let Some(until) = machine.kept.filter(|_| !planted!(FailedNotKept)) {
         turn.wake_at(until);
-        turn.warn(kept(machine, until));
+        turn.warn(tell_of_kept(machine, until));
         return None;
     }
     // Without a journal it may be a working machine whose node just went: wait and see.
-    let unsure = machine.seen.step.is_none() || by_mark_alone(machine);
+    let unsure = machine.seen.step.is_none() || is_known_by_mark_alone(machine);
     if unsure {
         let good = turn.holds.may_observe_in(region);
         if !turn.quarantine_over(&format!("machine/{}", machine.name), good) {
@@ -159,7 +159,7 @@ fn failed(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) -> Move {
     if !may_clear {
         return None;
     }
-    let message = why(machine, turn.view.policy.scale_up.max_provision_time);
+    let message = describe_failure(machine, turn.view.policy.scale_up.max_provision_time);
     // Somebody may want to look into it.
     if machine
         .node
@@ -182,7 +182,7 @@ fn failed(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) -> Move {
 
 /// Whether a machine that runs is known by its mark alone, and no node of it has been seen since: its journal was lost,
 /// and the one of now was begun with its registration, whether it had been a node before or not.
-fn by_mark_alone(machine: &MachineView<'_>) -> bool {
+fn is_known_by_mark_alone(machine: &MachineView<'_>) -> bool {
     let runs = machine.seen.vm.as_ref();
     let runs = runs.is_some_and(|vm| vm.marked && vm.running);
     runs && machine.seen.terms.is_none()
@@ -191,7 +191,7 @@ fn by_mark_alone(machine: &MachineView<'_>) -> bool {
 }
 
 /// What is to be said of a failed machine that is kept: until when, and where it is.
-fn kept(machine: &MachineView<'_>, until: Time) -> Warning {
+fn tell_of_kept(machine: &MachineView<'_>, until: Time) -> Warning {
     let failure = machine.seen.failure.as_ref();
     Warning::FailedAndKept {
         machine: machine.name.clone(),
@@ -202,7 +202,7 @@ fn kept(machine: &MachineView<'_>, until: Time) -> Warning {
     }
 }
 
-fn why(machine: &MachineView<'_>, limit: Span) -> ForeignText {
+fn describe_failure(machine: &MachineView<'_>, limit: Span) -> ForeignText {
     match &machine.seen.failure {
         Some(failure) => failure.message.clone(),
         None => format!("not initialised after {limit}").into(),
@@ -214,7 +214,7 @@ fn delete_placeholder(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>)
     let good = turn.holds.may_observe_in(region);
     let vm = machine.seen.vm.as_ref();
     let (over, reason) = if vm.is_some_and(|vm| vm.lock.as_deref() == Some("destroyed")) {
-        (good, unfinished())
+        (good, Reason::NotWanted)
     } else {
         let key = format!("placeholder/{}", machine.name);
         (turn.quarantine_over(&key, good), Reason::DeadClone)
@@ -223,14 +223,10 @@ fn delete_placeholder(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>)
         .then_some((Kind::DeletePlaceholder, reason))
 }
 
-fn unfinished() -> Reason {
-    Reason::NotWanted
-}
-
 /// A removal that was begun and that no task works on. It continues where it cannot be taken back. The others
 /// are working nodes with our leaving taint: scale-down decides about them again.
-fn leaving(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) -> Move {
-    if placeholder(machine) {
+fn continue_leaving(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) -> Move {
+    if is_placeholder(machine) {
         return delete_placeholder(turn, machine);
     }
     let never_worked = match machine.node {
@@ -248,5 +244,5 @@ fn leaving(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) -> Move {
         (None, Some(_)) => Kind::DeleteNode,
         (None, None) => Kind::DropIntent,
     };
-    Some((kind, unfinished()))
+    Some((kind, Reason::NotWanted))
 }

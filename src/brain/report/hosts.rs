@@ -216,8 +216,8 @@ fn notes(
         notes.extend(untold_loads(seen, pools));
     }
     for (pool, _) in pools {
-        let failed = backoff::on_host(turn, pool, (region, name));
-        let why = backoff::failure_on(turn, pool, (region, name));
+        let failed = backoff::find_host_failure(turn, pool, (region, name));
+        let why = backoff::find_failure_on(turn, pool, (region, name));
         let Some((failed, why)) = failed.zip(why) else {
             continue;
         };

@@ -49,9 +49,9 @@ pub(crate) fn report(turn: &mut DecisionBuilder<'_>) {
                 MachinePhase::Untouchable(_) => {}
             }
         }
-        if let Some(until) = backoff::until(turn, name) {
+        if let Some(until) = backoff::find_end(turn, name) {
             state.backoff_until = Some(until);
-            state.backoff_message = backoff::failure(turn, name).cloned();
+            state.backoff_message = backoff::find_failure(turn, name).cloned();
             let failure = state.backoff_message.clone();
             let held = match &failure {
                 Some(_) => Held::BacksOff { failure },

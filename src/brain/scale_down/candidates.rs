@@ -151,10 +151,11 @@ fn find_settled(turn: &DecisionBuilder<'_>, index: NodeIndex, name: &str) -> Opt
     })
 }
 
-/// What is being replaced first; then empty ones; then those longest unneeded, then the least used; in
-/// pools above their `max` those that are cheapest to move; in consolidated pools those that save most
-/// for the evictions they take. Within these, nodes whose last removal failed come last: where their pods cannot be evicted, they
-/// still take the pods of others. By name in the end.
+/// Puts candidates in the order in which they are tried. By class: first nodes that a machine was made to replace, nodes on evacuated hosts
+/// and outdated nodes; then empty ones, unneeded ones, those of pools above their `max`, and those of consolidation. Within a class, nodes
+/// whose last removal failed come last: where their pods cannot be evicted, they still take the pods of others. Then: above `max` the lowest
+/// eviction cost first, in consolidation the highest price per eviction cost. Then the longest unneeded, the least utilised, the fewest
+/// pods, and the name.
 pub(crate) fn sort(candidates: &mut [RemovalCandidate<'_>], turn: &DecisionBuilder<'_>) {
     candidates.sort_by_cached_key(|candidate| {
         let since = turn.memory.unneeded_since.get(candidate.name);
@@ -165,15 +166,15 @@ pub(crate) fn sort(candidates: &mut [RemovalCandidate<'_>], turn: &DecisionBuild
             Mode::AboveMax { .. } => 3,
             Mode::Consolidate => 4,
         };
-        let worth = match candidate.mode {
-            Mode::Consolidate => cost::worth(candidate.price, candidate.cost),
+        let saving = match candidate.mode {
+            Mode::Consolidate => cost::price_per_eviction(candidate.price, candidate.cost),
             Mode::AboveMax { .. } => candidate.cost.saturating_neg(),
             _ => 0,
         };
         (
             class,
             removal_failed(turn, candidate),
-            std::cmp::Reverse(worth),
+            std::cmp::Reverse(saving),
             since.is_none(),
             since.copied(),
             candidate.utilization.permille(),

@@ -74,9 +74,9 @@ fn atomic(machine: &MachineView<'_>) -> bool {
     machine.pool.is_some_and(|pool| pool.atomic)
 }
 
-/// Binds candidates into groups, in the order of the first of each. Of an atomic pool that has a node
+/// Puts candidates into groups, in the order of the first of each. Of an atomic pool that has a node
 /// which is no candidate none goes: those come back with the reason.
-pub(crate) fn bind<'a>(
+pub(crate) fn group_nodes<'a>(
     turn: &DecisionBuilder<'a>,
     candidates: Vec<RemovalCandidate<'a>>,
 ) -> (Vec<RemovalGroup<'a>>, Vec<(Arc<str>, KeepReason)>) {

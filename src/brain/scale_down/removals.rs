@@ -33,7 +33,7 @@ pub(crate) struct RemovalAllowance<'a> {
     working: BTreeMap<Arc<str>, u32>,
     /// CPU and memory of the VMs of all working nodes, those planned to go taken away.
     cpu_milli: i64,
-    memory: i64,
+    memory_bytes: i64,
     /// When a node of ours last came.
     added: Option<Time>,
 }
@@ -59,7 +59,7 @@ impl<'a> RemovalAllowance<'a> {
             if machine.phase == MachinePhase::Up {
                 let counts = u32::from(!places::is_given_up(turn, machine));
                 *working.entry(machine.pool_name().into()).or_insert(0) += counts;
-                let (cpu, ram) = size(machine);
+                let (cpu, ram) = read_size(machine);
                 cpu_milli = cpu_milli.saturating_add(cpu);
                 memory = memory.saturating_add(ram);
             }
@@ -78,7 +78,7 @@ impl<'a> RemovalAllowance<'a> {
             drains: u32::try_from(drains).unwrap_or(u32::MAX),
             working,
             cpu_milli,
-            memory,
+            memory_bytes: memory,
             added: created.max(turn.memory.last_scale_up).max(
                 // What is not remembered counts from when the memory began.
                 turn.memory
@@ -98,7 +98,7 @@ impl<'a> RemovalAllowance<'a> {
         let saved = (group.nodes.len() > 1).then(|| self.clone());
         let together = matches!(group.kind, GroupKind::Pool(_));
         let room = if together {
-            self.room_for_all(turn, group)
+            self.check_parallelism_of_all(turn, group)
         } else {
             Ok(())
         };
@@ -106,7 +106,7 @@ impl<'a> RemovalAllowance<'a> {
         for candidate in &group.nodes {
             let parallel = match &room {
                 Ok(()) if together => Ok(()),
-                Ok(()) => self.parallel(turn, candidate),
+                Ok(()) => self.check_parallelism(turn, candidate),
                 Err(keep) => Err(keep.clone()),
             };
             match self.admit_one(turn, candidate, parallel) {
@@ -145,18 +145,18 @@ impl<'a> RemovalAllowance<'a> {
             return Err(KeepReason::because(Kept::Unknown));
         };
         let settings = settings(turn, machine);
-        let reason = due(turn, machine, candidate, settings)?;
+        let reason = find_due_reason(turn, machine, candidate, settings)?;
         if candidate.loads.iter().any(|load| load.new_pods > 0) {
             return Err(KeepReason::because(Kept::PodsExpected));
         }
-        self.delays(turn, candidate, settings)?;
-        self.keep_min(turn, machine)?;
-        self.keep_totals(turn, machine)?;
+        self.check_delays(turn, candidate, settings)?;
+        self.check_min(turn, machine)?;
+        self.check_totals(turn, machine)?;
         turn.holds
             .may_shrink(&machine.seen.region)
             .map_err(|why| KeepReason::because(Kept::Held { hold: why.clone() }))?;
         parallel?;
-        self.within_budget(turn, machine, candidate)?;
+        self.check_pool_budgets(turn, machine, candidate)?;
         self.budgets
             .admit(&candidate.pods)
             .map_err(KeepReason::because)?;
@@ -171,7 +171,7 @@ impl<'a> RemovalAllowance<'a> {
         candidate: &RemovalCandidate<'a>,
     ) {
         self.budgets.take(&candidate.pods);
-        if !disrupted(machine, candidate) {
+        if !is_disrupted(machine, candidate) {
             self.node_budgets.take(machine.pool_name());
         }
         self.all += 1;
@@ -181,15 +181,15 @@ impl<'a> RemovalAllowance<'a> {
                 let counted = u32::from(!places::is_given_up(turn, machine));
                 *working = working.saturating_sub(counted);
             }
-            let (cpu, memory) = size(machine);
+            let (cpu, memory) = read_size(machine);
             self.cpu_milli = self.cpu_milli.saturating_sub(cpu);
-            self.memory = self.memory.saturating_sub(memory);
+            self.memory_bytes = self.memory_bytes.saturating_sub(memory);
         }
     }
 
     /// The pool's own budgets. A node that is not Ready is disrupted already, and so is one that a
     /// machine was made to replace.
-    fn within_budget(
+    fn check_pool_budgets(
         &self,
         turn: &DecisionBuilder<'_>,
         machine: &MachineView<'_>,
@@ -203,12 +203,12 @@ impl<'a> RemovalAllowance<'a> {
             _ if candidate.empty() => Cause::Empty,
             _ => Cause::Underused,
         };
-        let more = u32::from(!disrupted(machine, candidate));
-        self.disruptable(turn, machine, cause, more)
+        let more = u32::from(!is_disrupted(machine, candidate));
+        self.check_node_budgets(turn, machine, cause, more)
     }
 
     /// Whether so many more nodes of a machine's pool may be disrupted by the pool's budgets.
-    pub(crate) fn disruptable(
+    pub(crate) fn check_node_budgets(
         &self,
         turn: &DecisionBuilder<'_>,
         machine: &MachineView<'_>,
@@ -228,7 +228,7 @@ impl<'a> RemovalAllowance<'a> {
 
     /// Whether the pools keep their `min`, and all together the least they must have, when a machine
     /// of this choice takes the place of these nodes.
-    pub(crate) fn outlast(
+    pub(crate) fn keeps_min_and_totals(
         &self,
         turn: &DecisionBuilder<'_>,
         nodes: &[&RemovalCandidate<'_>],
@@ -239,12 +239,12 @@ impl<'a> RemovalAllowance<'a> {
         let mut cpu = self
             .cpu_milli
             .saturating_add(i64::from(made.instance_type.cores) * 1000);
-        let mut memory = self.memory.saturating_add(made.instance_type.memory);
+        let mut memory = self.memory_bytes.saturating_add(made.instance_type.memory);
         for machine in nodes
             .iter()
             .filter_map(|node| turn.view.machine_of_node(node.name))
         {
-            let (less_cpu, less_memory) = size(machine);
+            let (less_cpu, less_memory) = read_size(machine);
             cpu = cpu.saturating_sub(less_cpu);
             memory = memory.saturating_sub(less_memory);
             let min = machine.pool.map_or(0, |pool| pool.min);
@@ -259,17 +259,17 @@ impl<'a> RemovalAllowance<'a> {
     }
 
     /// Whether the pods of some nodes may be evicted by the disruption budgets that are left.
-    pub(crate) fn evictable(&self, candidate: &RemovalCandidate<'_>) -> bool {
+    pub(crate) fn may_evict(&self, candidate: &RemovalCandidate<'_>) -> bool {
         self.budgets.admit(&candidate.pods).is_ok()
     }
 
-    fn delays(
+    fn check_delays(
         &self,
         turn: &DecisionBuilder<'_>,
         candidate: &RemovalCandidate<'_>,
         settings: &ScaleDown,
     ) -> Result<(), KeepReason> {
-        let memory = &turn.memory;
+        let remembered = &turn.memory;
         // What was added for its sake does not keep a node.
         let replaced = matches!(candidate.mode, Mode::Replaced { .. }) || candidate.mode.gives_up();
         let added = self.added.filter(|_| !replaced);
@@ -277,12 +277,12 @@ impl<'a> RemovalAllowance<'a> {
             (After::Addition, added, settings.delay_after_add),
             (
                 After::Deletion,
-                memory.last_scale_down.or(memory.began),
+                remembered.last_scale_down.or(remembered.began),
                 settings.delay_after_delete,
             ),
             (
                 After::FailedDeletion,
-                memory.last_scale_down_failure.or(memory.began),
+                remembered.last_scale_down_failure.or(remembered.began),
                 settings.delay_after_failure,
             ),
         ] {
@@ -302,7 +302,7 @@ impl<'a> RemovalAllowance<'a> {
         Ok(())
     }
 
-    fn keep_min(
+    fn check_min(
         &self,
         turn: &DecisionBuilder<'_>,
         machine: &MachineView<'_>,
@@ -321,19 +321,19 @@ impl<'a> RemovalAllowance<'a> {
         Err(KeepReason::because(Kept::PoolMin { keeps, min }))
     }
 
-    fn keep_totals(
+    fn check_totals(
         &self,
         turn: &DecisionBuilder<'_>,
         machine: &MachineView<'_>,
     ) -> Result<(), KeepReason> {
         let totals = &turn.view.policy.totals;
         let (cpu, memory) = match machine.phase {
-            MachinePhase::Up => size(machine),
+            MachinePhase::Up => read_size(machine),
             _ => (0, 0),
         };
         let (cpu, memory) = (
             self.cpu_milli.saturating_sub(cpu),
-            self.memory.saturating_sub(memory),
+            self.memory_bytes.saturating_sub(memory),
         );
         if cpu < totals.min_cpu_milli {
             return Err(KeepReason::because(Kept::LeastOfAll {
@@ -352,16 +352,16 @@ impl<'a> RemovalAllowance<'a> {
         Ok(())
     }
 
-    fn parallel(
+    fn check_parallelism(
         &self,
         turn: &DecisionBuilder<'_>,
         candidate: &RemovalCandidate<'_>,
     ) -> Result<(), KeepReason> {
-        self.in_parallel(turn, 1, u32::from(!candidate.pods.is_empty()))
+        self.check_parallelism_of(turn, 1, u32::from(!candidate.pods.is_empty()))
     }
 
     /// A pool that goes as a whole may overshoot when nothing else is under way.
-    fn room_for_all(
+    fn check_parallelism_of_all(
         &self,
         turn: &DecisionBuilder<'_>,
         group: &RemovalGroup<'_>,
@@ -372,10 +372,10 @@ impl<'a> RemovalAllowance<'a> {
         // As long as nothing goes, a group may be larger than what is allowed at once.
         let counted_nodes = if self.all == 0 { 0 } else { nodes };
         let counted_drains = if self.drains == 0 { 0 } else { drains };
-        self.in_parallel(turn, counted_nodes, counted_drains)
+        self.check_parallelism_of(turn, counted_nodes, counted_drains)
     }
 
-    fn in_parallel(
+    fn check_parallelism_of(
         &self,
         turn: &DecisionBuilder<'_>,
         nodes: u32,
@@ -400,14 +400,14 @@ impl<'a> RemovalAllowance<'a> {
 
 /// Whether a node counts as disrupted already: one that a machine was made to replace, one whose drain was interrupted, and one
 /// that is not Ready.
-fn disrupted(machine: &MachineView<'_>, candidate: &RemovalCandidate<'_>) -> bool {
+fn is_disrupted(machine: &MachineView<'_>, candidate: &RemovalCandidate<'_>) -> bool {
     let replaced = matches!(candidate.mode, Mode::Replaced { .. });
     let unready = machine.phase == MachinePhase::Up && !machine.ready();
     replaced || unready || machine.phase == MachinePhase::Leaving
 }
 
 /// CPU and memory of a machine's VM, by its type.
-fn size(machine: &MachineView<'_>) -> (i64, i64) {
+fn read_size(machine: &MachineView<'_>) -> (i64, i64) {
     machine.instance_type.map_or((0, 0), |instance_type| {
         (
             i64::from(instance_type.cores).saturating_mul(1000),
@@ -417,7 +417,7 @@ fn size(machine: &MachineView<'_>) -> (i64, i64) {
 }
 
 /// The node could go for long enough by the rules it goes by, and is old enough.
-fn due(
+fn find_due_reason(
     turn: &DecisionBuilder<'_>,
     machine: &MachineView<'_>,
     candidate: &RemovalCandidate<'_>,
@@ -451,9 +451,9 @@ fn due(
                 outdated: outdated.clone(),
             });
         }
-        Mode::Consolidate => consolidated(turn, machine, candidate, unneeded)?,
+        Mode::Consolidate => check_consolidated(turn, machine, candidate, unneeded)?,
         Mode::AboveMax { have, max, .. } => {
-            waited(now, unneeded, settings.unneeded_time, Unneeded::Unneeded)?;
+            check_waited(now, unneeded, settings.unneeded_time, Unneeded::Unneeded)?;
             Reason::AboveMax {
                 since: unneeded,
                 have: *have,
@@ -461,7 +461,7 @@ fn due(
             }
         }
         Mode::Unneeded if ready(node) => {
-            waited(now, unneeded, settings.unneeded_time, Unneeded::Unneeded)?;
+            check_waited(now, unneeded, settings.unneeded_time, Unneeded::Unneeded)?;
             Reason::Unneeded {
                 since: unneeded,
                 utilization_permille: candidate.utilization.permille(),
@@ -469,16 +469,16 @@ fn due(
         }
         Mode::Unneeded => {
             let since = unneeded.max(node.ready.since.unwrap_or(unneeded).min(now));
-            waited(now, since, settings.unready_time, Unneeded::Unready)?;
+            check_waited(now, since, settings.unready_time, Unneeded::Unready)?;
             Reason::Unready { since }
         }
     };
-    old_enough(turn, candidate, settings)?;
+    check_age(turn, candidate, settings)?;
     Ok(reason)
 }
 
 /// In a consolidated pool: nothing came or went for long enough, and the second look found the same.
-fn consolidated(
+fn check_consolidated(
     turn: &DecisionBuilder<'_>,
     machine: &MachineView<'_>,
     candidate: &RemovalCandidate<'_>,
@@ -491,14 +491,14 @@ fn consolidated(
     if until > now {
         return Err(KeepReason::because(Kept::PodsChanged { since, until }).until(until));
     }
-    waited(now, unneeded, SECOND_LOOK, Unneeded::Unneeded)?;
+    check_waited(now, unneeded, SECOND_LOOK, Unneeded::Unneeded)?;
     Ok(Reason::Consolidated {
         since,
         saving: candidate.price,
     })
 }
 
-fn waited(now: Time, since: Time, wanted: Span, state: Unneeded) -> Result<(), KeepReason> {
+fn check_waited(now: Time, since: Time, wanted: Span, state: Unneeded) -> Result<(), KeepReason> {
     let waited = now.since(since);
     if waited >= wanted {
         return Ok(());
@@ -513,7 +513,7 @@ fn waited(now: Time, since: Time, wanted: Span, state: Unneeded) -> Result<(), K
 }
 
 /// No node is removed right after it came.
-pub(crate) fn old_enough(
+pub(crate) fn check_age(
     turn: &DecisionBuilder<'_>,
     candidate: &RemovalCandidate<'_>,
     settings: &ScaleDown,

@@ -81,7 +81,7 @@ pub(crate) fn plan<'a>(
     candidates::sort(&mut candidates, turn);
     let destinations = rehearsal::destinations(world, &candidates);
     evicted::reserve(turn, world, before, &destinations);
-    let (groups, kept_together) = removal_groups::bind(turn, candidates);
+    let (groups, kept_together) = removal_groups::group_nodes(turn, candidates);
     stay_all(turn, kept_together);
     let mut rehearsals = Rehearsals::begin(turn, world, destinations);
     let (mut unneeded, mut stuck) = (IndexVec::default(), Vec::new());
@@ -156,8 +156,8 @@ pub(crate) struct Rehearsals {
     surplus: BTreeMap<Arc<str>, u32>,
     /// How many nodes may become unneeded that were not before.
     newcomers: u64,
-    /// Steps of the decision before.
-    began: u64,
+    /// Work steps that this decision had made when the rehearsals began.
+    steps_at_begin: u64,
 }
 
 /// Candidates that stay, and why.
@@ -187,7 +187,7 @@ impl Rehearsals {
             restless,
             surplus: surplus::by_pool(turn),
             newcomers: count_newcomers_allowed(turn),
-            began: world.inter_pod.steps(),
+            steps_at_begin: world.inter_pod.steps(),
         }
     }
 
@@ -274,7 +274,9 @@ impl Rehearsals {
             .find_map(|node| node.mode.fallback().filter(|_| surplus == 0));
         let keep = match enough {
             Some(keep) => keep.clone(),
-            None if work::used_up(turn, world, self.began) => KeepReason::because(Kept::WorkUsedUp),
+            None if work::used_up(turn, world, self.steps_at_begin) => {
+                KeepReason::because(Kept::WorkUsedUp)
+            }
             None if self.newcomers == 0 && is_newcomer(turn, group) => {
                 KeepReason::because(Kept::EnoughUnneeded)
                     .until(turn.now() + turn.view.policy.scale_down.scan_interval)

@@ -35,18 +35,18 @@ impl MachineSize {
 }
 
 /// What a new machine of each pool leaves idle on its host in a region; 0 for no such bound.
-pub(crate) fn keeps<'a>(
+pub(crate) fn find_reserves<'a>(
     pools: impl Iterator<Item = &'a PoolPolicy>,
     region: &str,
 ) -> Arc<IndexVec<PoolIndex, MachineSize>> {
-    let keep = |pool: &PoolPolicy| {
+    let reserve = |pool: &PoolPolicy| {
         let rules = &pool.at(region).unwrap_or(pool).host_rules;
         MachineSize {
             cpu_milli: rules.min_free_cpu_milli,
             memory: rules.min_free_memory,
         }
     };
-    Arc::new(pools.map(keep).collect())
+    Arc::new(pools.map(reserve).collect())
 }
 
 /// What a guest is promised of its host (`None` where that is not known): one that runs, and one that will with its host. A machine
@@ -97,7 +97,7 @@ pub(crate) struct HostCapacity {
     /// Machines of pools that are not configured.
     others: u64,
     /// What a new machine leaves idle, by pool.
-    keeps: Arc<IndexVec<PoolIndex, MachineSize>>,
+    reserves: Arc<IndexVec<PoolIndex, MachineSize>>,
     /// How loaded it is of late.
     load: HostLoad,
 }
@@ -162,11 +162,11 @@ pub(crate) enum Full {
 }
 
 impl HostCapacity {
-    /// A host on which nothing is promised yet; `keeps` is what a new machine leaves idle, by pool.
+    /// A host on which nothing is promised yet; `reserves` is what a new machine leaves idle, by pool.
     pub(crate) fn of(
         host: &Host,
         bounds: &HostBounds,
-        keeps: &Arc<IndexVec<PoolIndex, MachineSize>>,
+        reserves: &Arc<IndexVec<PoolIndex, MachineSize>>,
     ) -> HostCapacity {
         let cpus = i64::from(host.cpus).saturating_mul(1000);
         let memory = host.memory.max(0);
@@ -183,9 +183,9 @@ impl HostCapacity {
                 memory: memory.saturating_sub(host.memory_used),
             },
             guests: 0,
-            pools: keeps.with_each(PoolMachines::default()),
+            pools: reserves.with_each(PoolMachines::default()),
             others: 0,
-            keeps: keeps.clone(),
+            reserves: reserves.clone(),
             load: host.load.unwrap_or_default(),
         }
     }
@@ -305,7 +305,7 @@ impl HostCapacity {
             }
         }
         self.bears(demand)?;
-        self.holds(demand, size, MachineSize::default())
+        self.has_room_for(demand, size, MachineSize::default())
     }
 
     /// Whether it is not loaded too much for one more machine of a pool. What is not known may be too much.
@@ -326,23 +326,23 @@ impl HostCapacity {
         from: MachineSize,
         to: MachineSize,
     ) -> bool {
-        self.holds(demand, to, from).is_ok()
+        self.has_room_for(demand, to, from).is_ok()
     }
 
     /// What a new machine of a pool leaves idle. Machines that are planned together leave what any of their pools asks.
-    fn keep(&self, demand: &HostDemand) -> MachineSize {
-        let mut keep = self.keeps[demand.pool];
-        for (other, pool) in self.keeps.iter().zip(&self.pools) {
+    fn reserve_of(&self, demand: &HostDemand) -> MachineSize {
+        let mut reserve = self.reserves[demand.pool];
+        for (other, pool) in self.reserves.iter().zip(&self.pools) {
             if pool.planned > 0 {
-                keep.cpu_milli = keep.cpu_milli.max(other.cpu_milli);
-                keep.memory = keep.memory.max(other.memory);
+                reserve.cpu_milli = reserve.cpu_milli.max(other.cpu_milli);
+                reserve.memory = reserve.memory.max(other.memory);
             }
         }
-        keep
+        reserve
     }
 
     /// Whether there is room for `size`, once `given` is given back.
-    fn holds(
+    fn has_room_for(
         &self,
         demand: &HostDemand,
         size: MachineSize,
@@ -363,17 +363,17 @@ impl HostCapacity {
         if self.most_cpu.is_some() && cpu < size.cpu_milli {
             return Err(Full::Cpu(cpu));
         }
-        let keep = self.keep(demand);
+        let reserve = self.reserve_of(demand);
         let idle_memory = self.idle.memory.saturating_add(given.memory);
-        if keep.memory > 0 && idle_memory.saturating_sub(size.memory) < keep.memory {
-            return Err(Full::IdleMemory(idle_memory, keep.memory));
+        if reserve.memory > 0 && idle_memory.saturating_sub(size.memory) < reserve.memory {
+            return Err(Full::IdleMemory(idle_memory, reserve.memory));
         }
-        if keep.cpu_milli > 0 && cpus <= 0 {
+        if reserve.cpu_milli > 0 && cpus <= 0 {
             return Err(Full::UnknownCpus);
         }
         let idle_cpu = self.idle.cpu_milli.saturating_add(given.cpu_milli);
-        if keep.cpu_milli > 0 && idle_cpu.saturating_sub(size.cpu_milli) < keep.cpu_milli {
-            return Err(Full::IdleCpu(idle_cpu, keep.cpu_milli));
+        if reserve.cpu_milli > 0 && idle_cpu.saturating_sub(size.cpu_milli) < reserve.cpu_milli {
+            return Err(Full::IdleCpu(idle_cpu, reserve.cpu_milli));
         }
         Ok(())
     }
@@ -408,8 +408,11 @@ impl HostCapacity {
             }
             HostStrategy::RoundRobin => {
                 let hosts = demand.hosts.max(1);
-                let turn = (host.0 + hosts - demand.next.0 % hosts) % hosts;
-                [number(self.pools[demand.pool].planned), number(turn as u64)]
+                let distance = (host.0 + hosts - demand.next.0 % hosts) % hosts;
+                [
+                    number(self.pools[demand.pool].planned),
+                    number(distance as u64),
+                ]
             }
             HostStrategy::Pack => [i64::from(self.guests == 0), memory],
         };

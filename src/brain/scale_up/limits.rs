@@ -97,10 +97,10 @@ impl LimitTracker {
             let indexes = (limits.hosts.len()..).map(HostIndex);
             let indexes = region.hosts.keys().cloned().zip(indexes);
             limits.host_indexes.insert(name.clone(), indexes.collect());
-            let keeps = hosts::keeps(turn.view.policy.pools.values(), name);
+            let reserves = hosts::find_reserves(turn.view.policy.pools.values(), name);
             let bounds = |host: &str| policy.map(|policy| policy.bounds_of(host));
             let hosts = region.hosts.iter().map(|(host, seen)| {
-                HostCapacity::of(seen, &bounds(host).unwrap_or_default(), &keeps)
+                HostCapacity::of(seen, &bounds(host).unwrap_or_default(), &reserves)
             });
             limits.hosts.extend(hosts);
             // Templates are VMs too and are in the list; a copy that is not seen is still taken.
@@ -151,7 +151,7 @@ impl LimitTracker {
             for there in pool.everywhere() {
                 let seen = turn.view.snapshot.regions.get(&there.region);
                 for host in seen.into_iter().flat_map(|seen| seen.hosts.keys()) {
-                    let failed = backoff::on_host(turn, name, (&there.region, host));
+                    let failed = backoff::find_host_failure(turn, name, (&there.region, host));
                     if let Some((of, failed)) = self.host(&there.region, host).zip(failed) {
                         of.note_failure(PoolIndex(index), failed);
                     }
@@ -290,7 +290,7 @@ impl LimitTracker {
             });
         }
         // What passes by itself is said after what does not.
-        if let Some(until) = backoff::until(turn, name) {
+        if let Some(until) = backoff::find_end(turn, name) {
             return Err(Refused::BacksOff { until });
         }
         if self.in_flight >= u64::from(scale_up.max_in_flight) {

@@ -1,20 +1,18 @@
 //! What one machine by itself is made of: which pool and type, and where.
 //!
-//! A planned machine is its pods and the set of pools, types and hosts that can still carry them all. Beside others each pod that comes narrows the
-//! set, and the binding of all machines to what limits leave is kept beside it (`grow/draft`). One that comes alone, for a pool's `min` before
-//! pods are looked at or in the place of nodes that go, has all its pods from the beginning, and no other machine makes way for it: what
-//! is first of its set is its binding.
+//! Such a machine is made for a pool's `min` before pods are looked at, or in the place of nodes that consolidation takes away. All its pods
+//! are known from the beginning, and no other machine makes way for it. So it takes the first choice in its order that has a host.
 
 use super::hosts::HostRank;
 use super::limits::LimitTracker;
 use crate::index::{ChoiceIndex, OfferIndex};
 use crate::simulation::offer::ChoiceList;
 
-/// The first of the choices in `order` for which `find_host` finds a host. Of a pool over several regions, in which its type has the same
+/// Takes the first of the choices in `order` for which `find_host` finds a host, and that host. Of a pool over several regions, in which its type has the same
 /// rank, the host is the one that its strategy takes, as if all hosts were in one.
 ///
 /// `refuse` hears of all others: with what is against a choice, or with nothing where another came before it.
-pub(crate) fn bind<Rank: PartialEq, Why>(
+pub(crate) fn choose_for_one_machine<Rank: PartialEq, Why>(
     (choices, limits): (&ChoiceList<'_>, &LimitTracker),
     order: &[(Rank, ChoiceIndex)],
     mut find_host: impl FnMut(ChoiceIndex) -> Result<OfferIndex, Why>,

@@ -76,7 +76,7 @@ pub(super) fn begin(asked: Asked<'_>) -> DecisionBuilder<'_> {
     let mut turn = DecisionBuilder::begin(asked.snapshot, asked.policy, asked.memory, asked.now);
     find_holds::find(&mut turn, asked.memory);
     capacity::learn(&mut turn);
-    backoff::count(&mut turn);
+    backoff::count_failures(&mut turn);
     turn
 }
 

@@ -32,8 +32,8 @@ pub(crate) fn of_pods(pods: &[Keyed<'_>]) -> i128 {
         .sum()
 }
 
-/// What moving the pods is worth: the node's price per eviction cost.
-pub(crate) fn worth(price: i64, cost: i128) -> i128 {
+/// The price of a node per eviction cost of its pods, times a thousand: how much is saved for what it costs to move them.
+pub(crate) fn price_per_eviction(price: i64, cost: i128) -> i128 {
     // A thousandth of an eviction's worth is more than prices in millionths tell apart.
     i128::from(price.max(0)) * EVICTION_COST * 1000 / (EVICTION_COST + cost.max(0))
 }
@@ -76,9 +76,13 @@ mod tests {
 
     #[test]
     fn the_price_by_the_evictions() {
-        assert!(worth(100, EVICTION_COST) > worth(100, 2 * EVICTION_COST));
-        assert!(worth(200, 2 * EVICTION_COST) > worth(100, 2 * EVICTION_COST));
-        assert_eq!(worth(100, 0), 100_000);
-        assert!(worth(i64::MAX, 0) > 0);
+        assert!(
+            price_per_eviction(100, EVICTION_COST) > price_per_eviction(100, 2 * EVICTION_COST)
+        );
+        assert!(
+            price_per_eviction(200, 2 * EVICTION_COST) > price_per_eviction(100, 2 * EVICTION_COST)
+        );
+        assert_eq!(price_per_eviction(100, 0), 100_000);
+        assert!(price_per_eviction(i64::MAX, 0) > 0);
     }
 }

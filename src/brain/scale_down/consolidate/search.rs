@@ -84,7 +84,7 @@ pub(crate) fn plan<'a>(
         order,
         spare,
         places: BTreeMap::new(),
-        began: world.inter_pod.steps(),
+        steps_at_begin: world.inter_pod.steps(),
     };
     let found = replace_several(turn, world, &mut search, removals, &nodes)
         .or_else(|| replace_one(turn, world, &mut search, removals, &nodes));
@@ -133,10 +133,10 @@ fn may_be_replaced<'a>(
     }
     let settings = shrink::settings(turn, machine);
     let due = quiet::since(turn, machine).map(|(_, until)| until);
-    let keep = removals::old_enough(turn, candidate, settings)
-        .and_then(|()| removals.disruptable(turn, machine, Cause::Underused, 1))
+    let keep = removals::check_age(turn, candidate, settings)
+        .and_then(|()| removals.check_node_budgets(turn, machine, Cause::Underused, 1))
         .err();
-    let free = keep.is_none() && removals.evictable(candidate);
+    let free = keep.is_none() && removals.may_evict(candidate);
     let quiet = due.is_some_and(|due| due <= turn.now());
     for time in due.into_iter().chain(keep.and_then(|keep| keep.until)) {
         turn.wake_at(time);
@@ -205,18 +205,20 @@ fn find_replacement<'a>(
         let count = pools.entry(machine.pool_name()).or_insert(0);
         *count += 1;
         if removals
-            .disruptable(turn, machine, Cause::Underused, *count)
+            .check_node_budgets(turn, machine, Cause::Underused, *count)
             .is_err()
         {
             return None;
         }
     }
-    if work::used_up(turn, world, search.began) {
+    if work::used_up(turn, world, search.steps_at_begin) {
         return None;
     }
     let replacement = trial::find_replacement(turn, world, search, nodes)?;
     let made = &search.choices[replacement.choice];
-    removals.outlast(turn, nodes, made).then_some(replacement)
+    removals
+        .keeps_min_and_totals(turn, nodes, made)
+        .then_some(replacement)
 }
 
 /// What was found, so that a second look can tell whether it is the same: the nodes, since when their

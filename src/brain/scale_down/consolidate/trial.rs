@@ -26,12 +26,12 @@ pub(super) struct ReplacementSearch<'b, 'a> {
     pub(super) limits: &'b LimitTracker,
     /// Where pods may be sent, in order.
     pub(super) order: &'b [NodeIndex],
-    /// Nodes that count as gone or are let be for now, and are there all the same.
+    /// Nodes that exist, and to which consolidation sends no pods: unneeded ones, which may go soon, and restless ones.
     pub(super) spare: &'b [NodeIndex],
     /// Places that stand for new machines, by choice and offer.
     pub(super) places: BTreeMap<(ChoiceIndex, OfferIndex), NodeIndex>,
-    /// Steps of the decision before.
-    pub(super) began: u64,
+    /// Work steps that this decision had made when the search began.
+    pub(super) steps_at_begin: u64,
 }
 
 /// A topology key and one of its values.
@@ -186,10 +186,15 @@ fn find_cheapest<'a>(
         choose_host(world, search, index, unplaced, domains)
     };
     let mut others = BTreeMap::new();
-    let found = one_machine::bind((choices, limits), &by_price, find_host, |index, why| {
-        let why = why.unwrap_or(Refused::AnotherCheaper);
-        others.insert(choices[index].label.clone(), why.into());
-    });
+    let found = one_machine::choose_for_one_machine(
+        (choices, limits),
+        &by_price,
+        find_host,
+        |index, why| {
+            let why = why.unwrap_or(Refused::AnotherCheaper);
+            others.insert(choices[index].label.clone(), why.into());
+        },
+    );
     found.map(|(choice, offer)| ReplacementMachine {
         choice,
         offer,
@@ -255,7 +260,7 @@ fn may_replace(
     limits.admits(turn, choice)
 }
 
-/// The host on which the machine holds the pods: of those, the one that the pool's strategy takes.
+/// The host on which the machine has room for the pods: of those, the one that the pool's strategy takes.
 fn choose_host<'a>(
     world: &mut SimCluster<'a>,
     search: &mut ReplacementSearch<'_, 'a>,
@@ -280,7 +285,7 @@ fn choose_host<'a>(
             None => search
                 .limits
                 .host_admits(choice, offer)
-                .and_then(|()| holds(world, search, (index, at), unplaced)),
+                .and_then(|()| has_room_for(world, search, (index, at), unplaced)),
         };
         match verdict {
             Ok(()) => return Ok(at),
@@ -290,8 +295,8 @@ fn choose_host<'a>(
     Err(refusal.unwrap_or(Refused::NoHost))
 }
 
-/// Whether one machine of an offer holds the pods.
-fn holds<'a>(
+/// Whether one machine of an offer has room for the pods.
+fn has_room_for<'a>(
     world: &mut SimCluster<'a>,
     search: &mut ReplacementSearch<'_, 'a>,
     at: (ChoiceIndex, OfferIndex),

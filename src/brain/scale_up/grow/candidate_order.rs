@@ -20,9 +20,10 @@ pub(super) struct Tier {
 #[derive(Debug)]
 pub(super) struct CandidateOrder {
     pub(super) tiers: IndexVec<TierIndex, Tier>,
-    /// By choice: price, and more than it can be worth to fill it.
-    sizes: IndexVec<ChoiceIndex, (i128, i128)>,
-    /// By pool: its choices by price.
+    /// By choice: its price, and an upper bound of the worth of the pods that one node can carry (its free CPU and memory after DaemonSets,
+    /// at the default price).
+    price_and_most_worth: IndexVec<ChoiceIndex, (i128, i128)>,
+    /// By pool: its choices, the cheapest first.
     pools: IndexVec<PoolIndex, Vec<ChoiceIndex>>,
 }
 
@@ -33,7 +34,7 @@ fn at_most(a: (i128, i128), b: (i128, i128)) -> bool {
 
 impl CandidateOrder {
     pub(super) fn of(choices: &ChoiceList<'_>) -> CandidateOrder {
-        let sizes: IndexVec<ChoiceIndex, (i128, i128)> = choices
+        let price_and_most_worth: IndexVec<ChoiceIndex, (i128, i128)> = choices
             .iter()
             .map(|choice| {
                 let full = choice.offers.iter().map(|offer| {
@@ -56,11 +57,11 @@ impl CandidateOrder {
             let choices: Vec<ChoiceIndex> = choices.indexes().filter(of).collect();
             let (mut by_ratio, mut by_price) = (choices.clone(), choices.clone());
             by_ratio.sort_by(|one, other| {
-                let (a, b) = (sizes[*one], sizes[*other]);
+                let (a, b) = (price_and_most_worth[*one], price_and_most_worth[*other]);
                 let ratio = a.0.saturating_mul(b.1).cmp(&b.0.saturating_mul(a.1));
                 ratio.then(unrequested[*one].cmp(&unrequested[*other]))
             });
-            by_price.sort_by_key(|choice| (sizes[*choice].0, unrequested[*choice]));
+            by_price.sort_by_key(|choice| (price_and_most_worth[*choice].0, unrequested[*choice]));
             Tier {
                 choices,
                 by_ratio,
@@ -77,7 +78,7 @@ impl CandidateOrder {
         }
         CandidateOrder {
             tiers,
-            sizes,
+            price_and_most_worth,
             pools,
         }
     }
@@ -92,8 +93,8 @@ impl CandidateOrder {
     }
 
     /// The choices of a pool, the cheapest first.
-    pub(super) fn sizes(&self, pool: PoolIndex) -> &[ChoiceIndex] {
-        self.pools.get(pool).map_or(&[], |sizes| sizes)
+    pub(super) fn choices_by_price(&self, pool: PoolIndex) -> &[ChoiceIndex] {
+        self.pools.get(pool).map_or(&[], |choices| choices)
     }
 
     /// The choices of a tier, those first that cost least per worth they could carry at most, when `total` is
@@ -106,19 +107,19 @@ impl CandidateOrder {
         let Tier {
             by_ratio, by_price, ..
         } = &self.tiers[tier];
-        let sizes = &self.sizes;
+        let price_and_most_worth = &self.price_and_most_worth;
         let small = by_ratio.iter().copied();
         let mut small = small
-            .filter(move |choice| sizes[*choice].1 <= total)
-            .map(|choice| (choice, sizes[choice].1))
+            .filter(move |choice| price_and_most_worth[*choice].1 <= total)
+            .map(|choice| (choice, price_and_most_worth[choice].1))
             .peekable();
         let large = by_price.iter().copied();
         let mut large = large
-            .filter(move |choice| sizes[*choice].1 > total)
+            .filter(move |choice| price_and_most_worth[*choice].1 > total)
             .map(move |choice| (choice, total))
             .peekable();
         std::iter::from_fn(move || {
-            let rate = |(choice, most): (ChoiceIndex, i128)| (sizes[choice].0, most);
+            let rate = |(choice, most): (ChoiceIndex, i128)| (price_and_most_worth[choice].0, most);
             match (small.peek(), large.peek()) {
                 (Some(a), Some(b)) if at_most(rate(*a), rate(*b)) => small.next(),
                 (Some(_), None) => small.next(),
@@ -127,16 +128,17 @@ impl CandidateOrder {
         })
     }
 
-    /// Whether a choice that could carry `most` at best cannot be better than what costs `cost` in
-    /// parts of `whole` and carries `worth`.
+    /// Whether a choice would cost more per worth than the best so far even if it carried `most`. `best` is the cost and the worth of that
+    /// one. Its cost is in such parts of a price as a price has `parts` of.
     pub(super) fn cannot_beat(
         &self,
         choice: ChoiceIndex,
         most: i128,
-        whole: i128,
+        parts: i128,
         best: (i128, i128),
     ) -> bool {
-        let least = self.sizes[choice].0.saturating_mul(whole);
-        best.0.saturating_mul(most) < least.saturating_mul(best.1)
+        let least = self.price_and_most_worth[choice].0.saturating_mul(parts);
+        let (cost, worth) = best;
+        cost.saturating_mul(most) < least.saturating_mul(worth)
     }
 }

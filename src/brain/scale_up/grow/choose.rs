@@ -14,8 +14,8 @@ use crate::index::{
 use crate::simulation::inter_pod::{Preferences, Rules};
 use model::reasons::{Reasons, Refused};
 
-/// Choices that are filled on trial for one pick, at most: those with the best prospects. The rest could hardly
-/// be better, and each trial goes through all that waits.
+/// After so many trials for one pick the search ends, if one of them may be opened. The choices with the best prospects come first, so the
+/// rest could hardly be better, and each trial goes through all that waits. It counts anew for each tier, and for the pass with preferences.
 const MAX_TRIALS: usize = 24;
 /// Parts of a price: an unmet preference of weight 100 counts as much as the price itself.
 pub(super) const PRICE_PERCENT: i128 = 100;
@@ -25,8 +25,8 @@ pub(super) const PRICE_PERCENT: i128 = 100;
 pub(super) struct Pick {
     pub(super) choice: ChoiceIndex,
     pub(super) offer: OfferIndex,
-    /// How many pods of the leading group.
-    pub(super) lead: usize,
+    /// How many pods of the leading group it would take.
+    pub(super) lead_pods: usize,
     /// The worth of all pods it might take.
     pub(super) worth: i128,
     /// What is paid for it, preferences that are not met included.
@@ -153,12 +153,12 @@ impl ChoiceSearch<'_, '_, '_> {
         let mut best = self.find_best_value(tier, total, None)?;
         let unmet = self.view.unmet(self.lead, best.choice, best.offer);
         if unmet > 0 {
-            best.cost = self.weigh_cost(best.choice, unmet);
+            best.cost = self.compute_cost(best.choice, unmet);
             best = self
                 .find_best_value(tier, total, Some(best.worth))
                 .unwrap_or(best);
         }
-        let pays = |pick: &Pick| !is_cheaper(&best, pick);
+        let pays = |pick: &Pick| !carries_more_for_its_cost(&best, pick);
         let larger = self.find_larger_type(&best).filter(pays);
         let larger = larger.or_else(|| self.find_roomier_machine(&best).filter(pays));
         Some(larger.unwrap_or(best))
@@ -188,10 +188,10 @@ impl ChoiceSearch<'_, '_, '_> {
             };
             trials += 1;
             let pick = self.fill_on_trial(&candidate);
-            if pick.lead > 0
+            if pick.lead_pods > 0
                 && least.is_none_or(|least| pick.worth >= least)
                 && best.as_ref().is_none_or(|best| {
-                    is_cheaper(&pick, best)
+                    carries_more_for_its_cost(&pick, best)
                         || self.is_as_good_and_nicer(&pick, best)
                         || self.view.on_a_better_host(&pick, best)
                 })
@@ -239,8 +239,8 @@ impl ChoiceSearch<'_, '_, '_> {
         penalty.min()
     }
 
-    /// The price of a choice for pods of which preferences of this weight are not met.
-    fn weigh_cost(&self, choice: ChoiceIndex, unmet: i64) -> i128 {
+    /// The cost of a choice for pods of which preferences of this weight are not met, in parts of a price ([`PRICE_PERCENT`]).
+    fn compute_cost(&self, choice: ChoiceIndex, unmet: i64) -> i128 {
         i128::from(self.view.choice(choice).price) * (PRICE_PERCENT + i128::from(unmet))
     }
 
@@ -271,7 +271,7 @@ impl ChoiceSearch<'_, '_, '_> {
             Ok((offer, unmet)) => Some(OpenableChoice {
                 choice: index,
                 offer,
-                cost: self.weigh_cost(index, if preferences { unmet } else { 0 }),
+                cost: self.compute_cost(index, if preferences { unmet } else { 0 }),
             }),
             Err(no) => {
                 self.held |= matches!(no, OfferRefusal::Held(_));
@@ -309,18 +309,18 @@ impl ChoiceSearch<'_, '_, '_> {
         let mut pick = Pick {
             choice,
             offer,
-            lead: 0,
+            lead_pods: 0,
             worth: 0,
             cost: candidate.cost,
             instead: None,
         };
-        room.weigh(&mut pick, (self.lead, may), self.others);
+        room.count_fill(&mut pick, (self.lead, may), self.others);
         pick
     }
 }
 
-/// Whether `a` carries more for what it costs than `b`; of equals the one that carries more.
-pub(super) fn is_cheaper(a: &Pick, b: &Pick) -> bool {
+/// Whether `a` has a lower cost per worth than `b`, or the same and carries more. A dearer pick may be that too.
+pub(super) fn carries_more_for_its_cost(a: &Pick, b: &Pick) -> bool {
     let (left, right) = (
         a.cost.saturating_mul(b.worth),
         b.cost.saturating_mul(a.worth),

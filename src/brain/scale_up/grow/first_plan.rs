@@ -103,8 +103,8 @@ impl FirstPlan<'_, '_, '_> {
         }
     }
 
-    /// Places all pods of one group: on planned nodes first, then on new ones. What was planned may have
-    /// opened places there are to pods that depend on others: those come before.
+    /// Places all pods of one group: on planned machines first, then on new ones. Where its pods depend on
+    /// other pods, existing nodes come before both: a pod that was planned before may satisfy the group's affinity there.
     fn serve(&mut self, lead: GroupIndex, refusals: &mut SharedRefusals) {
         let group = &self.pending.groups[lead];
         let rules = self.planner.world.rules(group.shape);
@@ -141,8 +141,8 @@ impl FirstPlan<'_, '_, '_> {
         self.planner.view(self.catalog, self.pending)
     }
 
-    /// First fit on what is planned, and on the places there are whenever the least domain got one more
-    /// than `floor`: then others may take one more too. Every round but the last places a pod.
+    /// Puts pods of a group on planned machines, first fit. With topology spread, each time the emptiest domain has one pod more than
+    /// `floor`, `maxSkew` lets one more pod into the other domains, so existing nodes are tried again. Every round but the last places a pod.
     fn fill(&mut self, lead: GroupIndex, rules: Option<&Rules>, mut floor: Option<i64>) {
         loop {
             if self.floor(rules) > floor {
@@ -156,13 +156,13 @@ impl FirstPlan<'_, '_, '_> {
         }
     }
 
-    /// The least that domains have of what a group's pods are spread over.
+    /// How many of the pods that count for a group's topology spread are in the domain that has fewest.
     fn floor(&self, rules: Option<&Rules>) -> Option<i64> {
         let rules = rules.filter(|rules| rules.loosens())?;
         Some(self.planner.world.inter_pod.floor(rules))
     }
 
-    /// First fit on the places there are.
+    /// Puts pods of a group on existing nodes, first fit.
     fn fill_existing(&mut self, lead: GroupIndex) {
         let group = &self.pending.groups[lead];
         let (shape, left) = (group.shape, group.left());
@@ -219,7 +219,7 @@ impl FirstPlan<'_, '_, '_> {
         }
     }
 
-    /// First fit on the nodes planned so far.
+    /// Puts pods of a group on machines planned so far, first fit.
     fn fill_planned(&mut self, lead: GroupIndex) {
         let group = &self.pending.groups[lead];
         let (shape, left) = (group.shape, group.left());
@@ -282,7 +282,7 @@ impl FirstPlan<'_, '_, '_> {
                 TrialNode::of_machine(&TypeChange::new(view, machine, pick.choice, pick.offer))
             }
         };
-        room.fill(lead, pick.lead)
+        room.fill(lead, pick.lead_pods)
     }
 }
 

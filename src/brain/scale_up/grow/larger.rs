@@ -1,6 +1,6 @@
 //! Whether a planned machine should become a larger one, instead of one more.
 
-use super::choose::{ChoiceSearch, PRICE_PERCENT, Pick, is_cheaper};
+use super::choose::{ChoiceSearch, PRICE_PERCENT, Pick, carries_more_for_its_cost};
 use super::trial_node::TrialNode;
 use super::type_change::TypeChange;
 use crate::constraints::fit;
@@ -28,7 +28,7 @@ impl ChoiceSearch<'_, '_, '_> {
         };
         let machines = view.planned.machines.indexed();
         let mut machines = machines.filter(|(_, planned)| smaller(planned.choice));
-        machines.find_map(|(machine, _)| self.weigh_enlarged(machine, best.choice))
+        machines.find_map(|(machine, _)| self.fill_enlarged_on_trial(machine, best.choice))
     }
 
     /// Finds a planned machine to make one size larger. Candidates are those with most free of what the leading
@@ -41,10 +41,10 @@ impl ChoiceSearch<'_, '_, '_> {
         let roomy = self.find_roomiest(best).into_iter();
         let picks = roomy.filter_map(|machine| {
             let choice = self.find_next_size(machine)?;
-            self.weigh_enlarged(machine, choice)
+            self.fill_enlarged_on_trial(machine, choice)
         });
         picks.reduce(|cheapest, pick| {
-            if is_cheaper(&pick, &cheapest) {
+            if carries_more_for_its_cost(&pick, &cheapest) {
                 pick
             } else {
                 cheapest
@@ -53,7 +53,7 @@ impl ChoiceSearch<'_, '_, '_> {
     }
 
     /// What more would go on a planned machine if it became one of a choice.
-    fn weigh_enlarged(&self, machine: PlannedIndex, choice: ChoiceIndex) -> Option<Pick> {
+    fn fill_enlarged_on_trial(&self, machine: PlannedIndex, choice: ChoiceIndex) -> Option<Pick> {
         let (view, lead) = (self.view, self.lead);
         let then = TypeChange::to_dearer(view, machine, choice)?;
         let offer = then.offer;
@@ -72,14 +72,14 @@ impl ChoiceSearch<'_, '_, '_> {
         let mut pick = Pick {
             choice,
             offer,
-            lead: 0,
+            lead_pods: 0,
             worth: 0,
             cost: more * (PRICE_PERCENT + unmet),
             instead: Some(machine),
         };
         let may = usize::try_from(may).unwrap_or(usize::MAX);
-        TrialNode::of_machine(&then).weigh(&mut pick, (lead, may), self.others);
-        (pick.lead > 0).then_some(pick)
+        TrialNode::of_machine(&then).count_fill(&mut pick, (lead, may), self.others);
+        (pick.lead_pods > 0).then_some(pick)
     }
 
     /// The planned machines of the pool that have most to spare of what a pod of the leading group mostly
@@ -118,16 +118,16 @@ impl ChoiceSearch<'_, '_, '_> {
         most.into_iter().map(|(_, machine)| machine).collect()
     }
 
-    /// Of the choices of its pool that cost more, the cheapest as which a planned machine would hold one pod more of the leading group.
+    /// The cheapest type of its pool that costs more than a planned machine's own and has room for one more pod of the leading group.
     fn find_next_size(&self, machine: PlannedIndex) -> Option<ChoiceIndex> {
         let view = self.view;
         let planned = &view.planned.machines[machine];
         let now = view.choice(planned.choice);
         let shape = view.shape(self.lead).shape;
         let ports = &view.world.nodes[planned.node].ports;
-        let sizes = view.catalog.candidates.sizes(now.pool_index);
-        let above = sizes.partition_point(|choice| view.choice(*choice).price <= now.price);
-        let mut above = sizes[above..].iter().take(MAX_LARGER_TYPES).copied();
+        let choices = view.catalog.candidates.choices_by_price(now.pool_index);
+        let above = choices.partition_point(|choice| view.choice(*choice).price <= now.price);
+        let mut above = choices[above..].iter().take(MAX_LARGER_TYPES).copied();
         above.find(|choice| {
             let then = TypeChange::on_same_host(view, machine, *choice);
             then.is_some_and(|then| fit::room(shape, &then.free(), ports) > 0)

@@ -24,17 +24,17 @@ use crate::simulation::planned::CreateReason;
 type ChoiceRank = (Reverse<i32>, i64, u32);
 
 /// Phase: opens machines for pools that have less than their `min`.
-pub(super) fn keep<'a>(
+pub(super) fn open_for_min<'a>(
     planner: &mut Planner<'_, 'a>,
     catalog: &Catalog<'_, 'a>,
     pending: &PendingGroups<'a>,
 ) {
-    keep_of(planner, catalog, pending, &BTreeSet::new());
+    open_for_min_except(planner, catalog, pending, &BTreeSet::new());
 }
 
 /// Phase while a batch of pods is open: the same for pools to which none of these pods could come. Those of the others wait for the batch,
 /// since its pods may choose their types.
-pub(super) fn keep_without_pods<'a>(
+pub(super) fn open_for_min_without_pods<'a>(
     planner: &mut Planner<'_, 'a>,
     catalog: &Catalog<'_, 'a>,
     pending: &PendingGroups<'a>,
@@ -46,11 +46,11 @@ pub(super) fn keep_without_pods<'a>(
         rows.any(|row| catalog.rows.get(*row).any[*index])
     });
     let wanted = wanted.map(|(_, choice)| choice.pool).collect();
-    keep_of(planner, catalog, pending, &wanted);
+    open_for_min_except(planner, catalog, pending, &wanted);
 }
 
 /// Opens the machines for the `min` of all pools but some.
-fn keep_of<'a>(
+fn open_for_min_except<'a>(
     planner: &mut Planner<'_, 'a>,
     catalog: &Catalog<'_, 'a>,
     pending: &PendingGroups<'a>,
@@ -126,10 +126,11 @@ fn find_cheapest(
         admitted.map_err(OfferRefusal::Held)?;
         view.find_host(index, None).map(|(offer, _)| offer)
     };
-    let found = one_machine::bind((choices, view.limits), &order, find_host, |_, why| {
-        if let Some(why) = why.filter(|_| refusal.is_none()) {
-            refusal = Some(view.explain_refusal(why, None, &mut Vec::new()));
-        }
-    });
+    let found =
+        one_machine::choose_for_one_machine((choices, view.limits), &order, find_host, |_, why| {
+            if let Some(why) = why.filter(|_| refusal.is_none()) {
+                refusal = Some(view.explain_refusal(why, None, &mut Vec::new()));
+            }
+        });
     found.ok_or_else(|| refusal.unwrap_or_else(|| Arc::new(Refused::NoInstanceType)))
 }

@@ -1,8 +1,8 @@
 //! New machines: for pools below their `min`, and for pods that fit nowhere.
 //!
 //! [`plan`] lists the phases. The first plan is greedy: the first group in order (priority, then whether every pod needs
-//! a node of its own, then size) opens a node of the choice that carries most for its price, other groups fill it up, the
-//! same node is opened as often as it pays, and so on. Weight of the pool comes before price. A planned machine may still become a
+//! a node of its own, then the worth of one pod) opens a node of the choice that carries most for its price, and other groups fill it up.
+//! The same node is opened again as long as the same filling goes in; then the choice is made anew. Weight of the pool comes before price. A planned machine may still become a
 //! larger one, and in the end becomes the cheapest that holds what was put on it. The second plan is made of all machines
 //! at once, and replaces the first one where it is better. Limits are booked as it goes.
 
@@ -53,10 +53,10 @@ pub(crate) fn plan<'a>(
     let mut pending = PendingGroups::sort_out(turn, world, &mut catalog, groups);
     let mut planner = Planner::begin(turn, world, existing);
     if let Some(until) = batch::update(planner.turn, pending.uids()) {
-        min::keep_without_pods(&mut planner, &catalog, &pending);
+        min::open_for_min_without_pods(&mut planner, &catalog, &pending);
         pending.wait(planner.turn, until);
     } else {
-        min::keep(&mut planner, &catalog, &pending);
+        min::open_for_min(&mut planner, &catalog, &pending);
         let visits = first_plan::open_machines(&mut planner, &mut catalog, &mut pending);
         type_change::shrink_to_fit(&mut planner, &catalog, &pending);
         second_plan::repack(&mut planner, &mut catalog, &mut pending, visits);

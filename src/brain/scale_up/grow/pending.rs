@@ -29,7 +29,7 @@ pub(super) struct PendingGroup<'a> {
     pub(super) pods: IndexVec<PendingPodIndex, PodToPlace<'a>>,
     /// The pods before this one have a place.
     pub(super) next: PendingPodIndex,
-    /// What the offers say to it: an index into the catalogue's rows.
+    /// Which row of the `FitMatrix` answers for it: which offers' empty nodes could hold one of its pods.
     pub(super) row: RowIndex,
     /// Which of [`PendingGroups::runs`] it is in.
     pub(super) run: RunIndex,
@@ -49,7 +49,7 @@ pub(super) struct GroupRun<'a> {
     pub(super) groups: Range<GroupIndex>,
     /// What each of their pods asks.
     pub(super) asked: &'a Resources,
-    /// What the offers say to them: an index into the catalogue's rows.
+    /// Which row of the `FitMatrix` answers for them.
     pub(super) row: RowIndex,
     /// Every pod needs a node of its own.
     pub(super) alone: bool,
@@ -62,7 +62,7 @@ pub(super) struct GroupRun<'a> {
 /// The pods that need new machines.
 #[derive(Debug)]
 pub(super) struct PendingGroups<'a> {
-    /// In the order in which they are served: priority, then those that each need a node of their own, then size.
+    /// In the order in which they are served: priority, then those whose pods each need a node of their own, then the worth of one pod, the highest first.
     pub(super) groups: IndexVec<GroupIndex, PendingGroup<'a>>,
     pub(super) runs: IndexVec<RunIndex, GroupRun<'a>>,
     /// The first pod of each group that is not among them: no pool can run it, or it waits for a claim.
@@ -97,8 +97,8 @@ impl<'a> PendingGroups<'a> {
         let mut pending: Vec<PendingGroup<'a>> = hopeful.collect();
         pending.sort_by_cached_key(|group| {
             let shape = world.shapes[group.shape].shape;
-            let size = Reverse(offer::price(&shape.requests));
-            let rank = (Reverse(shape.priority), !group.alone, size);
+            let worth = Reverse(offer::price(&shape.requests));
+            let rank = (Reverse(shape.priority), !group.alone, worth);
             let first = group.pods[PendingPodIndex(0)];
             (rank, group.row, first.pod.created, first.key)
         });

@@ -326,7 +326,7 @@ fn could_be_at(then: &TypeChange<'_, '_>) -> bool {
     then.offer != planned.offer
         && view.limits.host_admits(choice, offer).is_ok()
         && same_daemons(now, offer)
-        && then.holds()
+        && then.has_room_for_its_pods()
         && planned.groups().all(fits)
 }
 

@@ -71,7 +71,7 @@ impl<'v, 'a> TrialNode<'v, 'a> {
     /// Adds to a pick what the node would carry: up to `may` pods of the leading group first, then the others in order,
     /// from the run `others` on. What other pods forbid the others is not asked; so this is how much there may be, not
     /// what will be.
-    pub(super) fn weigh(
+    pub(super) fn count_fill(
         mut self,
         pick: &mut Pick,
         (lead, may): (GroupIndex, usize),
@@ -80,11 +80,11 @@ impl<'v, 'a> TrialNode<'v, 'a> {
         let offer = self.index_in_catalog();
         let view = self.view;
         let group = view.group(lead);
-        pick.lead = self.fits(lead).min(may).min(group.left());
-        if pick.lead == 0 {
+        pick.lead_pods = self.fits(lead).min(may).min(group.left());
+        if pick.lead_pods == 0 {
             return;
         }
-        self.take(pick, lead, pick.lead);
+        self.take(pick, lead, pick.lead_pods);
         let runs = view.pending.runs.indexed();
         let skipped = others.map_or(usize::MAX, ListIndex::position);
         for (index, run) in runs.skip(skipped) {

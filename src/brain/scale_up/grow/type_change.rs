@@ -105,7 +105,7 @@ impl<'v, 'a> TypeChange<'v, 'a> {
     }
 
     /// Whether it would have room for all that is on it.
-    pub(super) fn holds(&self) -> bool {
+    pub(super) fn has_room_for_its_pods(&self) -> bool {
         let free = self.free();
         let fixed = [free.cpu_milli, free.memory, free.ephemeral, free.pods];
         fixed.iter().all(|amount| *amount >= 0) && free.extended.values().all(|n| *n >= 0)
@@ -196,7 +196,7 @@ fn find_cheapest_that_holds(
     let mut same_pool = cheaper.filter(|choice| view.choice(*choice).pool_index == now.pool_index);
     same_pool.find_map(|choice| {
         let then = TypeChange::on_same_host(view, machine, choice)?;
-        let fits = then.holds()
+        let fits = then.has_room_for_its_pods()
             && then.limits_admit()
             && then.is_indifferent()
             && then.meets_as_many_preferences();

@@ -44,12 +44,12 @@ impl<'v, 'a> PlanView<'v, 'a> {
         &self.pending.groups[group]
     }
 
-    /// What a pod of a group is to placing.
+    /// The shape of a group's pods (what filters read of a pod), with their namespace.
     pub(super) fn shape(&self, group: GroupIndex) -> NamespacedShape<'a> {
         self.world.shapes[self.group(group).shape]
     }
 
-    /// What the offers say to a group.
+    /// The row of the `FitMatrix` for a group: which offers' empty nodes could hold one of its pods, and why not the others.
     pub(super) fn row(&self, group: GroupIndex) -> &'v FitRow {
         self.catalog.rows.get(self.group(group).row)
     }

@@ -546,6 +546,11 @@ fn the_example_of_scale_up() {
     let size = |name: &str| lab.policy.instance_types[name].capacity();
     let (a, b, c) = (size("a"), size("b"), size("c"));
     page.says(&format!(
+        "c is first in the order, with {} for {} at most.",
+        price(prices["c"]),
+        price(offer::price(&c))
+    ));
+    page.says(&format!(
         "puts all four pods on it ({} CPU of {}, {}Gi of {}): {} for pods worth {}.",
         thousandths(4 * db.cpu_milli),
         thousandths(c.cpu_milli),
@@ -827,7 +832,7 @@ fn the_example_of_lifecycle() {
     let mut turn = begin(&lab);
     find_holds::find(&mut turn, &lab.memory);
     assert_eq!(turn.report.holds, []);
-    backoff::count(&mut turn);
+    backoff::count_failures(&mut turn);
     let (before, after) = (&lab.memory.backoff["p"], &turn.memory.backoff["p"]);
     page.says(&format!(
         "less than {} hours ago (backoff_reset)",

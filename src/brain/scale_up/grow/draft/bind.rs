@@ -121,10 +121,10 @@ impl RemainingLimits {
         self.numbers.give(&problem.number_demands[of.pool_region]);
     }
 
-    /// The first of these options that may be made, and where. Of a pool's type that has the same rank on hosts that are not alike, or in
-    /// several regions, that is where the pool's strategy takes a host, as if all hosts were alike and in one region:
-    /// [`crate::scale_up::one_machine::bind`] does as much for a machine by itself.
-    fn first(
+    /// Chooses the type of a planned machine, and its host: the first of these options that all limits allow, in the order of
+    /// [`LaunchOption::rank`]. Where the same type of a pool has several options of one rank (on hosts that are not alike, or in several
+    /// regions), the pool's strategy takes the host among all of them.
+    fn choose_option(
         &self,
         problem: &Problem,
         options: &LaunchOptionSet,
@@ -160,14 +160,16 @@ impl RemainingLimits {
 }
 
 impl Draft<'_> {
-    /// Binds a machine to the first option that can carry it within all limits ([`RemainingLimits::first`]); where there is none, another
-    /// machine may have to become one of another option, or go to another host ([`Draft::make_way`], [`Draft::make_room`]). Returns whether it is bound; the
+    /// Binds a machine to the first option that can carry it within all limits ([`RemainingLimits::choose_option`]); where there is none,
+    /// another machine may have to become one of another option, or go to another host ([`Draft::make_way`], [`Draft::make_room`]). Returns whether it is bound; the
     /// caller has saved the machine and takes all back if not.
     pub(super) fn bind(&mut self, at: DraftMachineIndex) -> bool {
         if let Some((option, site)) = self.machines[at].bound.take() {
             self.limits.give(self.problem, option, site);
         }
-        let found = self.limits.first(self.problem, &self.machines[at].options);
+        let found = self
+            .limits
+            .choose_option(self.problem, &self.machines[at].options);
         if let Some(found) = found {
             self.set(at, found);
             return true;
@@ -234,7 +236,7 @@ impl Draft<'_> {
                 self.limits.take(self.problem, mine, mine_site);
                 let instead = self
                     .limits
-                    .first(self.problem, &self.machines[other].options);
+                    .choose_option(self.problem, &self.machines[other].options);
                 self.limits.give(self.problem, mine, mine_site);
                 if let Some(instead) = instead {
                     self.save(other);
@@ -332,7 +334,9 @@ impl Draft<'_> {
             }
             self.save(at);
             self.limits.give(self.problem, option, site);
-            let found = self.limits.first(self.problem, &self.machines[at].options);
+            let found = self
+                .limits
+                .choose_option(self.problem, &self.machines[at].options);
             self.set(at, found.unwrap_or((option, site)));
         }
     }

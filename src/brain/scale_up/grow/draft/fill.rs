@@ -322,8 +322,8 @@ fn bulk(draft: &Draft<'_>, lot: LotIndex, spot: Spot, menu: &LaunchOptionSet) ->
         Some(To::Machine(at)) => {
             let machine = &draft.machines[at];
             let mut options = machine.options.clone();
-            options.keep(&of.may);
-            options.keep(menu);
+            options.intersect(&of.may);
+            options.intersect(menu);
             let rooms = options
                 .iter()
                 .map(|option| machine.load.room(&of.asked, &problem.options[option].free));
@@ -331,9 +331,9 @@ fn bulk(draft: &Draft<'_>, lot: LotIndex, spot: Spot, menu: &LaunchOptionSet) ->
         }
         None => {
             let mut options = of.may.clone();
-            options.keep(menu);
+            options.intersect(menu);
             if let Some(class) = spot.class {
-                options.keep(&problem.classes[class].options);
+                options.intersect(&problem.classes[class].options);
             }
             let empty = Load::empty(problem);
             let rooms = options
@@ -378,7 +378,7 @@ pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, mode: PackingMode<'_>) -> Ve
     let lots: SmallVec<[LotIndex; 6]> = unit.parts.iter().map(|(lot, _)| *lot).collect();
     let mut may = mode.menu.clone();
     for lot in &lots {
-        may.keep(&problem.lots[*lot].may);
+        may.intersect(&problem.lots[*lot].may);
     }
     let wanted = SpotQuery {
         zoned: lots.iter().any(|lot| problem.lots[*lot].zoned),
@@ -441,7 +441,7 @@ fn on_machine(
     let mut more = -1;
     if wanted.mode.cheapest {
         let mut options = machine.options.clone();
-        options.keep(&wanted.may);
+        options.intersect(&wanted.may);
         let fits = |option: &LaunchOptionIndex| {
             fits(
                 &machine.load.sum,
@@ -482,7 +482,7 @@ fn on_new(draft: &Draft<'_>, wanted: &SpotQuery<'_>, found: &mut Vec<(SpotOrder,
     let new = |class: Option<LaunchOptionClassIndex>| Spot { to: None, class };
     let cost = |within: &LaunchOptionSet| {
         let mut options = wanted.may.clone();
-        options.keep(within);
+        options.intersect(within);
         let none = Load::empty(problem).sum;
         let fits =
             |option: &LaunchOptionIndex| fits(&none, &wanted.asked, &problem.options[*option].free);

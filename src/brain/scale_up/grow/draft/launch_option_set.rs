@@ -42,7 +42,7 @@ impl LaunchOptionSet {
     }
 
     /// Keeps what is in another set too.
-    pub(in crate::scale_up::grow) fn keep(&mut self, other: &LaunchOptionSet) {
+    pub(in crate::scale_up::grow) fn intersect(&mut self, other: &LaunchOptionSet) {
         for (word, kept) in self.0.iter_mut().zip(&other.0) {
             *word &= kept;
         }

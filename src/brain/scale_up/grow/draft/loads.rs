@@ -245,7 +245,7 @@ impl LoadSearch<'_, '_> {
 
     /// What pods that ask so much count at most in so much room.
     fn most(&self, free: &[i64], (asked, dearest): (&[i64; RATED_RESOURCES], i64)) -> i64 {
-        let both = free.iter().zip(asked).zip(self.filler.rates.first());
+        let both = free.iter().zip(asked).zip(self.filler.rates.first_rates());
         let worths =
             both.map(|((room, all), rate)| rate.saturating_mul(i128::from(*room.min(all))));
         let worth = worths.fold(0_i128, i128::saturating_add);

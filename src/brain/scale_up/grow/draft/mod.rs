@@ -53,12 +53,13 @@ use crate::simulation::inter_pod::{Asks, Tally};
 use crate::simulation::takes::Takes;
 use state::Draft;
 
-/// Machines that are looked at for a pod, over all plans that are laid out in one decision: at most, and per
-/// square of the number of pods. Where limits leave pods out for good, every decision pays for it.
+/// How much the search may do in one decision, in looks; a look is one machine that is considered for one pod. Plans are laid out with
+/// `SOLVE_LOOKS`, or with `SOLVE_LOOKS_EACH` times the square of the number of pods where that is less. To lay out once more the plan that is
+/// to be made cheaper takes a quarter of `SOLVE_LOOKS`, or `SOLVE_LOOKS_EACH` for each pod. Where limits leave pods out for good, every decision pays for it.
 const SOLVE_LOOKS: u64 = 400_000;
 const SOLVE_LOOKS_EACH: u64 = 400;
 
-/// Plans of which the best is made cheaper, where none is better than the one there is.
+/// How many plans are laid out, of which the best is made cheaper, where none was better than the first plan.
 const IMPROVED_PLANS: usize = 8;
 
 /// The places of CPU and memory among the amounts that pods ask.
@@ -316,7 +317,7 @@ pub(super) fn solve<'p>(problem: &'p Problem) -> Option<BetterPlan> {
     }
     // A plan that is made cheaper anyway may begin as the one there is, laid out once more.
     let is_better = best.is_some();
-    let mut plan = best.or_else(|| first(problem));
+    let mut plan = best.or_else(|| lay_out_best_of_few(problem));
     if let Some(draft) = &mut plan {
         let filler = whole::Filler::new(problem, &least);
         cheapen::improve(draft, &filler);
@@ -398,8 +399,8 @@ fn place_waiting<'p>(draft: &mut Draft<'p>, filler: &whole::Filler<'p>) {
     }
 }
 
-/// The best plan of a few, where none was better than the one there is but may become so.
-fn first<'p>(problem: &'p Problem) -> Option<Draft<'p>> {
+/// The best of the first [`IMPROVED_PLANS`] plans that are laid out. It is no better than the first plan, and may become so.
+fn lay_out_best_of_few<'p>(problem: &'p Problem) -> Option<Draft<'p>> {
     let mut best: Option<(Rank, Draft<'p>)> = None;
     let mut tries = 0;
     problem.allow(

@@ -174,7 +174,7 @@ fn join(problem: &Problem, with: &mut Movable, waiting: &[(LotIndex, usize)]) {
     let mut load = Load::empty(problem);
     for (lot, count) in with.parts.iter().chain(waiting) {
         load.add(problem, *lot, *count);
-        with.may.keep(&problem.lots[*lot].may);
+        with.may.intersect(&problem.lots[*lot].may);
     }
     with.parts = load.counts.to_vec();
     with.asked = load.sum;
@@ -209,7 +209,7 @@ fn movable(
 ) -> Movable {
     let mut may = LaunchOptionSet::all(problem.options.len());
     for (lot, _) in &parts {
-        may.keep(&problem.lots[*lot].may);
+        may.intersect(&problem.lots[*lot].may);
     }
     let unit = units::Unit { parts, times: 1 };
     Movable {

@@ -65,7 +65,7 @@ impl Rates {
     }
 
     /// The first rates, by resource.
-    pub(super) fn first(&self) -> &[i128] {
+    pub(super) fn first_rates(&self) -> &[i128] {
         self.all.first().map_or(&[], |rate| &*rate.of)
     }
 

@@ -336,7 +336,7 @@ impl<'p> Draft<'p> {
             None => LaunchOptionSet::all(problem.options.len()),
         };
         for (lot, _) in &machine.load.counts {
-            machine.options.keep(&problem.lots[*lot].may);
+            machine.options.intersect(&problem.lots[*lot].may);
         }
         for option in machine.options.clone().iter() {
             if !machine.load.within(&problem.options[option].free) {

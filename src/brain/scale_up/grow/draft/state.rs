@@ -297,11 +297,11 @@ impl<'p> Draft<'p> {
         let problem = self.problem;
         let machine = &mut self.machines[at];
         machine.load.add(problem, lot, count);
-        machine.options.keep(&problem.lots[lot].may);
+        machine.options.intersect(&problem.lots[lot].may);
         let settles = machine.class.is_none() && class.is_some();
         if settles && let Some(class) = class {
             machine.class = Some(class);
-            machine.options.keep(&problem.classes[class].options);
+            machine.options.intersect(&problem.classes[class].options);
         }
         let mut options = std::mem::take(&mut machine.options);
         for option in options.clone().iter() {
@@ -419,7 +419,7 @@ impl<'p> Draft<'p> {
         };
         for (lot, count) in stay {
             machine.load.add(problem, lot, count);
-            machine.options.keep(&problem.lots[lot].may);
+            machine.options.intersect(&problem.lots[lot].may);
         }
         for option in machine.options.clone().iter() {
             if !machine.load.within(&problem.options[option].free) {
