@@ -113,8 +113,8 @@ impl PodNominator {
         self.state().planned.clone_from(bookings);
     }
 
-    /// Takes the lock of the node that begins to take pods: waits until no other node does, and keeps others from it until the lock is dropped. Gives none
-    /// after [`PATIENCE`]: the node begins all the same, since the API server may be slow for the other one. When a node begins,
+    /// Takes the lock of the node that begins to take pods: waits until no other node does, and keeps others from it until the lock is dropped.
+    /// Gives none after [`PATIENCE`]: the node begins all the same, since the API server may be slow for the other one. When a node begins,
     /// kube-scheduler tries all pods that wait, and clears their nominations for nodes that do not take pods yet.
     pub async fn lock_opening(&self) -> Option<OwnedMutexGuard<()>> {
         let opening = self.opening.clone().lock_owned();
@@ -266,8 +266,8 @@ impl PodNominator {
         }
     }
 
-    /// Forgets the nominations that come to nothing, and gives those of them that have to be taken back: the pod still waits a minute later, the newest decision lays it out elsewhere, or
-    /// the node is gone, leaving or not Ready. Those that do not stand any more are forgotten too.
+    /// Forgets the nominations that come to nothing, and gives those of them that have to be taken back: the pod still waits a minute later,
+    /// the newest decision lays it out elsewhere, or the node is gone, leaving or not Ready. Those that do not stand any more are forgotten too.
     fn end_void_nominations(&self, cluster: &Cluster, leader: bool) -> Vec<OwnNomination> {
         let mut state = self.state();
         let NominatorState { planned, given, .. } = &mut *state;

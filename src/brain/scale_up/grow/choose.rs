@@ -153,7 +153,7 @@ impl ChoiceSearch<'_, '_, '_> {
         let mut best = self.find_best_value(tier, total, None)?;
         let unmet = self.view.unmet(self.lead, best.choice, best.offer);
         if unmet > 0 {
-            best.cost = self.price_with_preferences(best.choice, unmet);
+            best.cost = self.compute_cost(best.choice, unmet);
             best = self
                 .find_best_value(tier, total, Some(best.worth))
                 .unwrap_or(best);
@@ -240,7 +240,7 @@ impl ChoiceSearch<'_, '_, '_> {
     }
 
     /// The cost of a choice for pods of which preferences of this weight are not met, in parts of a price ([`PRICE_PERCENT`]).
-    fn price_with_preferences(&self, choice: ChoiceIndex, unmet: i64) -> i128 {
+    fn compute_cost(&self, choice: ChoiceIndex, unmet: i64) -> i128 {
         i128::from(self.view.choice(choice).price) * (PRICE_PERCENT + i128::from(unmet))
     }
 
@@ -271,7 +271,7 @@ impl ChoiceSearch<'_, '_, '_> {
             Ok((offer, unmet)) => Some(OpenableChoice {
                 choice: index,
                 offer,
-                cost: self.price_with_preferences(index, if preferences { unmet } else { 0 }),
+                cost: self.compute_cost(index, if preferences { unmet } else { 0 }),
             }),
             Err(no) => {
                 self.held |= matches!(no, OfferRefusal::Held(_));

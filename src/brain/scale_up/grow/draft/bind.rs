@@ -160,8 +160,8 @@ impl RemainingLimits {
 }
 
 impl Draft<'_> {
-    /// Binds a machine to the first option that can carry it within all limits ([`RemainingLimits::choose_option`]); where there is none, another
-    /// machine may have to become one of another option, or go to another host ([`Draft::make_way`], [`Draft::make_room`]). Returns whether it is bound; the
+    /// Binds a machine to the first option that can carry it within all limits ([`RemainingLimits::choose_option`]); where there is none,
+    /// another machine may have to become one of another option, or go to another host ([`Draft::make_way`], [`Draft::make_room`]). Returns whether it is bound; the
     /// caller has saved the machine and takes all back if not.
     pub(super) fn bind(&mut self, at: DraftMachineIndex) -> bool {
         if let Some((option, site)) = self.machines[at].bound.take() {
