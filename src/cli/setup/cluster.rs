@@ -171,6 +171,7 @@ fn is_away(error: &KubeError) -> bool {
 /// The words for an API server that is away: which one, what was tried, how long that is waited for, and where to look.
 fn away((what, path): (&str, &Path), client: &KubeClient, error: &KubeError) -> String {
     let server = client.credentials().server;
+    let server = server.trim_end_matches('/');
     format!(
         "the API server {server} of {what} {} does not answer as it should: {error} (at most {} s for a connection, {} s for an answer). \
          See that it answers this host: curl -k {server}/version",
