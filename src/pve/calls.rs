@@ -30,6 +30,8 @@ const LOG_PAGE: usize = 500;
 const LAST_SECOND: i64 = 253_402_300_799;
 /// Pages of a task's log read at most: a full clone's progress is some hundred lines.
 const LOG_PAGES: usize = 8;
+/// What PVE has in the place of the lines of a log that has none (pve-common, `PVE::Tools::dump_logfile`).
+const NO_LINE: &str = "no content";
 /// Largest input for a guest command in bytes (qemu-server PVE/API2/Qemu/Agent.pm, `input-data`).
 pub const MAX_STDIN: usize = 64 * 1024;
 
@@ -457,7 +459,7 @@ impl Client {
         Ok(TaskState::read(&data))
     }
 
-    /// The last `lines` lines of a task's log.
+    /// The last `lines` lines of a task's log; none of a task that has logged nothing yet.
     pub async fn task_log(&self, upid: &Upid, lines: usize) -> Result<Vec<String>, CallError> {
         let at = host_path(upid.node(), &["tasks", upid.as_str(), "log"])?;
         let mut kept: Vec<String> = Vec::new();
@@ -478,6 +480,9 @@ impl Client {
             if found < LOG_PAGE {
                 break;
             }
+        }
+        if kept == [NO_LINE] {
+            kept.clear();
         }
         Ok(kept)
     }

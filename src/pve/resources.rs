@@ -277,6 +277,11 @@ impl StorageResource {
         left.saturating_sub(self.kept).max(0)
     }
 
+    /// Whether a disk takes its whole size when it is made.
+    pub fn is_thick(&self) -> bool {
+        THICK.contains(&&*self.plugin)
+    }
+
     /// Whether images are files on it: then its file system may keep some of it for root.
     pub fn has_files_of_images(&self) -> bool {
         FILES.contains(&&*self.plugin) && self.content.iter().any(|content| content == "images")
@@ -351,7 +356,7 @@ impl From<&StorageResource> for region::Storage {
             shared: storage.shared,
             free: storage.free(),
             total: storage.total,
-            thick: THICK.contains(&&*storage.plugin),
+            thick: storage.is_thick(),
             backing: storage.backing.clone(),
         }
     }

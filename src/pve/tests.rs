@@ -512,6 +512,20 @@ async fn a_log_longer_than_a_page_is_read_to_its_tail() {
     assert_eq!(asked.lock().expect("not poisoned").len(), 3);
 }
 
+/// PVE has words in the place of lines that are not there.
+#[tokio::test]
+async fn a_log_without_a_line_has_none() {
+    let upid: Upid = UPID.parse().expect("a UPID");
+    let log_of = async |lines: Value| {
+        let (client, _) = scripted(vec![Ok(lines)]);
+        client.task_log(&upid, 3).await.expect("a log")
+    };
+    let empty = json!([{"n": 1, "t": "no content"}]);
+    assert_eq!(log_of(empty).await, [""; 0]);
+    let told = json!([{"n": 1, "t": "no content"}, {"n": 2, "t": "TASK OK"}]);
+    assert_eq!(log_of(told).await, ["no content", "TASK OK"]);
+}
+
 fn memory(router: Router) -> Client {
     Client::new(Arc::new(RouterTransport::new(router)))
 }

@@ -5,11 +5,18 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
+use std::time::Duration;
 
+use pve_autoscaler::model::cpus::CpuSet;
+use pve_autoscaler::model::mark::Mark;
+use pve_autoscaler::model::network::NicAddresses;
+use pve_autoscaler::model::time::Time;
 use pve_autoscaler::sim::pve::{AclSpec, PveSpec, TokenSpec, VNetSpec};
 
 use super::live::own_name;
 use super::simulators::Simulators;
+use super::templates::{administrator, clone_as};
+use super::terminal::on_terminal;
 use super::{program, text};
 
 /// What an administrator's token may do.
@@ -27,6 +34,9 @@ const ADMIN: &[&str] = &[
     "User.Modify",
     "VM.Audit",
 ];
+
+/// The template of the simulator's default world whose disks lie on shared storage.
+const TEMPLATE: u32 = 9_000;
 
 /// A cluster with an administrator's token, and a folder for everything.
 struct Place {
@@ -194,8 +204,8 @@ fn from_nothing_to_a_file_that_doctor_passes_and_again() {
     assert_eq!(kept.expect("it is kept"), file);
 }
 
-/// Somebody deletes what binds the admission policy.
-fn unbind_policy(simulators: &Simulators) {
+/// Answers of the API server to calls of an administrator, with the path of each: deletions, and what is read.
+fn as_administrator(simulators: &Simulators, deleted: &[String], read: &str) -> Option<String> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
@@ -205,15 +215,256 @@ fn unbind_policy(simulators: &Simulators) {
         let config = kube::Config::from_custom_kubeconfig(file, &options).await;
         let client = kube::Client::try_from(config.expect("a configuration"));
         let client = client.expect("a client");
-        for name in ["tokens", "nodes", "pods"] {
-            let path = format!(
-                "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/pve-autoscaler-{name}"
-            );
+        for path in deleted {
             let request = http::Request::delete(path).body(Vec::new());
             let gone = client.request_text(request.expect("a request")).await;
-            gone.unwrap_or_else(|error| panic!("{name}: {error}"));
+            gone.unwrap_or_else(|error| panic!("{path}: {error}"));
         }
+        if read.is_empty() {
+            return None;
+        }
+        let request = http::Request::get(read).body(Vec::new());
+        let answer = client.request_text(request.expect("a request")).await;
+        Some(answer.unwrap_or_else(|error| panic!("{read}: {error}")))
+    })
+}
+
+/// Somebody deletes what binds the admission policy.
+fn unbind_policy(simulators: &Simulators) {
+    let paths = ["tokens", "nodes", "pods"].map(|name| {
+        format!("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/pve-autoscaler-{name}")
     });
+    as_administrator(simulators, &paths, "");
+}
+
+/// The UID of kube-system.
+fn cluster_uid(simulators: &Simulators) -> String {
+    let read = as_administrator(simulators, &[], "/api/v1/namespaces/kube-system");
+    let namespace: serde_json::Value = serde_json::from_str(&read.expect("read")).expect("JSON");
+    let uid = namespace["metadata"]["uid"].as_str();
+    uid.expect("it has one").to_owned()
+}
+
+/// What was said, on one line.
+fn on_one_line(said: &str) -> String {
+    said.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// `docs/tasks.md`, 8, without a backup: the configuration is gone, the machines are not. It finds a setup that proposes another range, with
+/// which they are never managed again, other names, or one that takes another cluster's machine for one of ours.
+#[test]
+fn machines_that_are_there_keep_their_range_and_names() {
+    let place = Place::new();
+    let uid = cluster_uid(&place.simulators);
+    let mark = |cluster: String, vmid: u32| Mark {
+        cluster,
+        machine: format!("batch-{vmid}"),
+        vmid,
+        pool: "batch".to_owned(),
+        instance_type: "small".to_owned(),
+        template: "base".to_owned(),
+        token: "abc123".to_owned(),
+        created: Time(1_795_000_000_000),
+        addresses: NicAddresses::new(),
+        cpus: CpuSet::new(),
+        unknown: [].into(),
+    };
+    let ours = mark(format!("{uid}/default"), 7_003);
+    let copied = mark(format!("{uid}/default"), 7_003);
+    let strange = mark("77aa/default".to_owned(), 6_003);
+    let renamed = mark(format!("{uid}/home"), 5_003);
+    for (vmid, mark) in [
+        (7_003, ours),
+        (4_003, copied),
+        (6_003, strange),
+        (5_003, renamed),
+    ] {
+        let named = (&*mark.machine, &*mark.line());
+        clone_as(&place.simulators, TEMPLATE, vmid, named);
+    }
+    // Hosts tell each other of their VMs every ten seconds.
+    let client = administrator(&place.simulators);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    for _ in 0..60 {
+        let resources = runtime.block_on(client.resources());
+        let guests = resources.expect("they are told").guests;
+        if [4_003, 5_003, 6_003, 7_003]
+            .iter()
+            .all(|vmid| guests.contains_key(vmid))
+        {
+            break;
+        }
+        thread::sleep(Duration::from_millis(500));
+    }
+    let (code, said) = place.run(&["--dry-run"]);
+    assert_eq!(code, Some(0), "{said}");
+    for words in [
+        "1 machine of ours, by the marks of the VMs: 7003 (batch-7003)\n",
+        "machines of ours are in it, by their marks, and no other guest: 7003 (batch-7003)\n",
+        "machines of ours are of this pool, by their marks",
+        "what machines of ours call their template, by their marks",
+        "under the name \"home\", and the file has \"default\"",
+        "are left alone: 5003.",
+        "+ vmids = \"7000-7999\"",
+        "+ [template.base]",
+        "+ [pool.batch]",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    // Another range that is answered leaves the machine behind, and that is said.
+    place.answer("vmids = \"3000-3999\"\n");
+    let (code, said) = place.run(&["--dry-run"]);
+    assert_eq!(code, Some(0), "{said}");
+    let words = "machines of ours outside of the VMIDs 3000 to 3999 are left alone, and never removed: 7003";
+    assert!(said.contains(words), "{said}");
+    place.answer("");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(place.file().contains("vmids = \"7000-7999\""), "{said}");
+}
+
+/// The daemon's kubeconfig is there, and nobody answers. It finds a setup that says that there is none and wants an administrator's, and one
+/// that hides the silence behind an administrator's that is gone.
+#[test]
+fn an_api_server_that_is_silent_is_told_as_that() {
+    let place = Place::new();
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    let own = place.simulators.path("daemon.conf");
+    let before = std::fs::read_to_string(&own).expect("it is there");
+    let admin = place.simulators.path("admin.conf");
+    // One takes connections and says nothing; the other refuses them.
+    let mute = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let closed = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let [mute_at, closed_at] = [&mute, &closed].map(|one| {
+        let address = one.local_addr().expect("bound");
+        format!("https://{address}")
+    });
+    drop(closed);
+    for (silent, kubeconfig) in [
+        (&closed_at, String::new()),
+        (&mute_at, String::new()),
+        (&closed_at, "/nowhere/admin.conf".to_owned()),
+    ] {
+        std::fs::write(&own, before.replace(&place.simulators.kube, silent)).expect("written");
+        place.answer("");
+        let given = format!("server = \"{}\"", place.simulators.kube);
+        super::service::replace(&place.answers, &given, "");
+        let given = format!("kubeconfig = \"{}\"", admin.display());
+        let instead = if kubeconfig.is_empty() {
+            String::new()
+        } else {
+            format!("kubeconfig = \"{kubeconfig}\"")
+        };
+        super::service::replace(&place.answers, &given, &instead);
+        let (code, said) = place.run(&["--yes"]);
+        assert_eq!(code, Some(1), "{said}");
+        let told = on_one_line(&said);
+        for words in [
+            "Kubernetes: its API server does not answer",
+            &format!(
+                "the API server {silent} of the daemon's kubeconfig {}",
+                own.display()
+            ),
+            "get version",
+            "(at most 10 s for a connection, 30 s for an answer)",
+            &format!("curl -k {silent}/version"),
+            "nothing was changed",
+        ] {
+            assert!(told.contains(words), "{words:?} is not in {said}");
+        }
+        for words in [
+            "no kubeconfig leads to it",
+            "the path of an administrator's",
+        ] {
+            assert!(!told.contains(words), "{said}");
+        }
+    }
+    drop(mute);
+    // An administrator's that leads to nobody is told in the same way.
+    std::fs::remove_file(&own).expect("removed");
+    place.answer("");
+    let text = std::fs::read_to_string(&admin).expect("it is there");
+    let text = text.replace(&place.simulators.kube, &closed_at);
+    std::fs::write(&admin, text).expect("written");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(1), "{said}");
+    let told = on_one_line(&said);
+    let words = format!(
+        "the API server {closed_at} of kubernetes.kubeconfig {} does not answer",
+        admin.display()
+    );
+    assert!(told.contains(&words), "{said}");
+}
+
+/// It finds a setup that says `403` and not what to do. kubeadm's admin.conf has no rights of its own.
+#[test]
+fn an_administrator_without_rights_is_told_what_to_take() {
+    let place = Place::new();
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    let binding = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/pve-autoscaler";
+    as_administrator(&place.simulators, &[binding.to_owned()], "");
+    let weak = place.simulators.path("weak.conf");
+    std::fs::rename(place.simulators.path("daemon.conf"), &weak).expect("moved");
+    let given = place.simulators.path("admin.conf").display().to_string();
+    super::service::replace(&place.answers, &given, &weak.display().to_string());
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(1), "{said}");
+    let told = on_one_line(&said);
+    for words in [
+        &*format!(
+            "kubernetes.kubeconfig {}: list nodes was refused with 403",
+            weak.display()
+        ),
+        "ClusterRoleBinding kubeadm:cluster-admins",
+        "/etc/kubernetes/super-admin.conf",
+        "ClusterRole cluster-admin",
+    ] {
+        assert!(told.contains(words), "{words:?} is not in {said}");
+    }
+}
+
+/// On a terminal what is told is folded at words; commands and files stay as they are to be copied.
+#[test]
+fn what_setup_tells_fits_a_terminal() {
+    const COLUMNS: u16 = 60;
+    let place = Place::new();
+    let path = |path: &PathBuf| path.display().to_string();
+    let said = on_terminal(
+        COLUMNS,
+        &[
+            "setup",
+            "--dry-run",
+            "--config",
+            &path(&place.config),
+            "--answers",
+            &path(&place.answers),
+        ],
+    );
+    assert!(said.contains("\nTo do\n"), "{said}");
+    let (found, steps) = said.split_once("\nTo do\n").expect("both");
+    // The title of a step, and where it goes on; below it stands what a person would type.
+    let titles = steps.lines().filter(|line| {
+        let number = line.trim_start().split_once(". ").map(|(number, _)| number);
+        number.is_some_and(|number| number.parse::<u8>().is_ok())
+    });
+    let titles: Vec<&str> = titles.collect();
+    assert!(titles.len() >= 3, "{said}");
+    for line in found.lines().chain(titles) {
+        let is_a_word = !line.trim().contains(' ');
+        assert!(
+            line.chars().count() <= usize::from(COLUMNS) || is_a_word,
+            "{line:?} in {said}"
+        );
+    }
+    // A command is one line.
+    assert!(
+        said.lines().any(
+            |line| line.contains("pveum role add NodeAutoscalerMachines") && line.ends_with('\'')
+        ),
+        "{said}"
+    );
 }
 
 /// It finds a setup that says that all is as it should be while doctor warns, one that makes the daemon's kubeconfig anew for it, and one

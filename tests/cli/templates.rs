@@ -174,7 +174,7 @@ impl Bench {
     /// PVE's list of guests, which may be ten seconds old.
     fn guests_in_list(&self) -> BTreeMap<u32, GuestResource> {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        let resources = runtime.block_on(administrator(self).resources());
+        let resources = runtime.block_on(administrator(&self.simulators).resources());
         resources.expect("they are told").guests
     }
 
@@ -193,7 +193,8 @@ impl Bench {
     /// Rows of `template list`, without their ages.
     fn listed(&self) -> Vec<String> {
         let said = self.good(&["list"]);
-        let rows = said.lines().skip(1);
+        // Below the table stands what is said of old ones.
+        let rows = said.lines().skip(1).take_while(|line| !line.is_empty());
         let cells = rows.map(|row| row.split_whitespace().take(7).collect::<Vec<_>>().join(" "));
         cells.collect()
     }
@@ -229,6 +230,15 @@ fn a_template_is_built_on_every_host_rebuilt_when_its_definition_changes_and_old
     let left: Vec<_> = std::fs::read_dir(left).expect("it was made").collect();
     assert!(left.is_empty(), "{left:?}");
     assert_eq!(found, [8000, 8001, 8002], "{said}");
+    // Each step has the time since the build began, as times are written everywhere: `29s`.
+    for line in said.lines().filter(|line| line.starts_with("debian on ")) {
+        let span = line.split_whitespace().nth(3).unwrap_or_default();
+        let digits = span.trim_end_matches(['s', 'm']);
+        assert!(
+            span.ends_with('s') && digits.starts_with(|first: char| first.is_ascii_digit()),
+            "{line}"
+        );
+    }
     // What it was built with went in by standard input.
     let install = bench.simulators.path("guests/8000/install.sh");
     let install = std::fs::read_to_string(install).expect("kept by the guest");
@@ -340,21 +350,21 @@ fn what_is_missing_is_said_before_anything_is_made() {
 }
 
 /// PVE as an administrator reaches it.
-fn administrator(bench: &Bench) -> Client {
-    let secret = std::fs::read_to_string(bench.simulators.path("secret")).expect("it is there");
+pub(crate) fn administrator(simulators: &Simulators) -> Client {
+    let secret = std::fs::read_to_string(simulators.path("secret")).expect("it is there");
     let way = Https::new(&TokenOptions {
-        endpoints: vec![bench.simulators.pve.clone()],
+        endpoints: vec![simulators.pve.clone()],
         token_id: "scaler@pve!sim".to_owned(),
         secret: secret.into(),
         ca_file: None,
-        fingerprint: Some(bench.simulators.fingerprint.clone()),
+        fingerprint: Some(simulators.fingerprint.clone()),
     });
     Client::new(Arc::new(way.expect("a way")))
 }
 
 /// Protects a VM, as an administrator does it.
 pub(crate) fn protect(bench: &Bench, vmid: u32) {
-    let client = administrator(bench);
+    let client = administrator(&bench.simulators);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let update = ConfigUpdate {
         set: [("protection".to_owned(), "1".to_owned())].into(),
@@ -370,11 +380,21 @@ pub(crate) fn protect(bench: &Bench, vmid: u32) {
 
 /// Clones a template, linked, as an administrator does it.
 fn clone(bench: &Bench, template: u32, vmid: u32) {
-    let client = administrator(bench);
+    clone_as(&bench.simulators, template, vmid, ("mine", "mine"));
+}
+
+/// The same with this name and description.
+pub(crate) fn clone_as(
+    simulators: &Simulators,
+    template: u32,
+    vmid: u32,
+    (name, description): (&str, &str),
+) {
+    let client = administrator(simulators);
     let clone = CloneVm {
         newid: vmid,
-        name: "mine".to_owned(),
-        description: "mine".to_owned(),
+        name: name.to_owned(),
+        description: description.to_owned(),
         pool: None,
         target: None,
         full: None,
@@ -401,10 +421,13 @@ fn a_template_on_shared_storage_is_built_once_and_kept_while_linked_clones_need_
     bench.define_on("shared", "kubernetes = \"1.34\"\npackages = [\"jq\"]", SUM);
     bench.good(&["build"]);
     let rows = [
-        "debian pve1 8000 built-old-8000 ready older 1",
+        "debian pve1 8000 built-old-8000 old older 1",
         "debian pve1 8001 built ready current 0",
     ];
     assert_eq!(bench.listed(), rows);
+    let said = bench.good(&["list"]);
+    let words = "Kept while linked clones need it: VM 8000 for 1 clone; later `pve-autoscaler template prune`";
+    assert!(said.contains(words), "{said}");
     let said = bench.good(&["prune"]);
     assert!(
         said.contains("VM 8000 (built-old-8000) is kept: linked clones need it: 500"),

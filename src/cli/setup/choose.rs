@@ -3,17 +3,20 @@
 use std::collections::BTreeSet;
 
 use super::answers::SetupAnswers;
+use super::cluster::KubeFound;
 use super::free::{self, Vmids};
 use super::hardware;
 use super::images::ImagesFound;
 use super::network;
 use super::policy::PolicyFound;
-use super::survey::{self, Existing, KubeFound, Survey};
+use super::room;
+use super::survey::{self, Existing, Survey};
 use super::templates::{self, TemplateSource};
 use crate::config::file::{ChannelKind, Method};
 use crate::config::scalar::VmidRange;
 use crate::config::syntax::dns_label;
 use crate::kubernetes::bootstrap;
+use crate::model::words;
 
 /// Machines that a pool may have at first.
 const MAX: u32 = 5;
@@ -163,6 +166,18 @@ pub(super) fn choose(
             machines(survey, answers, &mut proposal)
         }
     };
+    if let Some(named) = survey
+        .ours
+        .named_outside(machines)
+        .filter(|_| machines.1 > 0)
+    {
+        proposal.notes.push(format!(
+            "machines of ours outside of the VMIDs {} to {} are left alone, and never removed: {named}. A range in proxmox.vmids that holds them, too, takes them back",
+            machines.0, machines.1
+        ));
+    }
+    let name = &settings.kubernetes.name;
+    proposal.notes.extend(survey.ours.tell_other_names(name));
     let mut templates = settings.templates.keys();
     match (templates.next(), templates.next()) {
         (None, _) => templates::choose(survey, answers, (channel, machines, images), &mut proposal),
@@ -287,9 +302,11 @@ fn way(answers: &SetupAnswers, channel: ChannelKind, proposal: &mut Proposal) {
     });
 }
 
-/// The machines' VMIDs.
+/// The machines' VMIDs: where machines of ours are, the range that they are in.
 fn machines(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) -> Vmids {
-    let taken: BTreeSet<u32> = survey.pve.resources.guests.keys().copied().collect();
+    let ours = survey.ours.vmids();
+    let guests = survey.pve.resources.guests.keys().copied();
+    let others: BTreeSet<u32> = guests.filter(|vmid| !ours.contains(vmid)).collect();
     let answered = answers.proxmox.vmids.as_deref();
     let range = match answered.map(read_range) {
         Some(Ok(range)) => Some(range),
@@ -297,7 +314,12 @@ fn machines(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) ->
             proposal.missing.push(format!("proxmox.vmids: {why}"));
             None
         }
-        None => free::for_machines(&taken),
+        None => {
+            // One that could not be read may be ours, and the range is not to end before it.
+            let known: BTreeSet<u32> = others.difference(&survey.pve.unread).copied().collect();
+            let around = free::around_machines(&ours, &known);
+            around.or_else(|| free::for_machines(&others))
+        }
     };
     let Some(range) = range else {
         if answered.is_none() {
@@ -307,17 +329,44 @@ fn machines(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) ->
         return (0, 0);
     };
     let text = format!("{}-{}", range.0, range.1);
-    let why = "for machines alone; no guest has a VMID in it";
+    let count = others.range(range.0..=range.1).count();
+    let why = match survey.ours.named_in(range) {
+        Some(named) if count == 0 => {
+            format!("machines of ours are in it, by their marks, and no other guest: {named}")
+        }
+        Some(named) => format!("machines of ours are in it, by their marks: {named}"),
+        None => "for machines alone; no guest has a VMID in it".to_owned(),
+    };
     proposal.choose("proxmox.vmids", &*text, why, answered.is_some());
     proposal.ask();
-    let others = taken.range(range.0..=range.1).count();
-    if others > 0 {
-        proposal.notes.push(format!(
-            "{others} VMIDs of {text} are taken; no guest in it is touched, and machines get the others"
-        ));
-    }
+    proposal
+        .notes
+        .extend(warn_of_others(survey, &others, range));
     proposal.wanted.vmids = text;
     range
+}
+
+/// What there is to say of other guests in the machines' range.
+fn warn_of_others(survey: &Survey, others: &BTreeSet<u32>, range: Vmids) -> Option<String> {
+    let (first, last) = range;
+    let count = others.range(first..=last).count();
+    let unread = survey.pve.unread.range(first..=last).count();
+    let unread = if unread > 0 {
+        format!(
+            ". {unread} of these guests could not be read (their hosts may be off), and whose they are is not known"
+        )
+    } else {
+        String::new()
+    };
+    (count > 0).then(|| {
+        let taken = match count {
+            1 => format!("1 VMID of {first}-{last} is"),
+            _ => format!("{count} VMIDs of {first}-{last} are"),
+        };
+        format!(
+            "{taken} taken by other guests, which are not touched; machines get the rest{unread}"
+        )
+    })
 }
 
 pub(super) fn read_range(text: &str) -> Result<Vmids, String> {
@@ -337,17 +386,30 @@ pub(super) fn label(proposal: &mut Proposal, key: &str, name: &str) {
     }
 }
 
+/// The pool's name: as answered, else the one that machines of ours carry.
+pub(super) fn pool_name(survey: &Survey, answers: &SetupAnswers) -> String {
+    let former = || survey.ours.pool().map(str::to_owned);
+    let name = answers.pool.name.clone().or_else(former);
+    name.unwrap_or_else(|| POOL.to_owned())
+}
+
 fn pool(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
     let pool = &answers.pool;
-    let name = pool.name.clone().unwrap_or_else(|| POOL.to_owned());
-    proposal.choose(
-        "pool.name",
-        &*name,
-        "its nodes' names begin with it",
-        pool.name.is_some(),
-    );
+    let name = pool_name(survey, answers);
+    let why = if survey.ours.pool() == Some(&*name) {
+        "machines of ours are of this pool, by their marks; its nodes' names begin with it"
+    } else {
+        "its nodes' names begin with it"
+    };
+    proposal.choose("pool.name", &*name, why, pool.name.is_some());
     proposal.ask();
     label(proposal, "pool.name", &name);
+    for (other, named) in survey.ours.other_pools(&name) {
+        proposal.notes.push(format!(
+            "machines of ours are of the pool {other}, which this file would not have, and stay as they are until it has it: {named}. Write [pool.{other}] \
+             into it (max = 0 to have them removed)"
+        ));
+    }
     let min = pool.min.unwrap_or(0);
     proposal.choose(
         "pool.min",
@@ -355,14 +417,8 @@ fn pool(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
         "no node while no pod needs one",
         pool.min.is_some(),
     );
-    let most =
-        hardware::room(survey, &proposal.wanted.types).map_or(MAX, |room| room.clamp(1, MAX));
+    let (most, why) = most(survey, answers, proposal);
     let max = pool.max.unwrap_or(most.max(min));
-    let why = if most < MAX {
-        format!("the hosts' memory that no guest is promised holds {most} of the smallest")
-    } else {
-        "a beginning; it can be raised at any time".to_owned()
-    };
     proposal.choose("pool.max", max.to_string(), why, pool.max.is_some());
     proposal.ask();
     if min > max {
@@ -391,6 +447,29 @@ fn pool(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
         hosts,
         join: proposal.wanted.pool.join,
     };
+}
+
+/// The most nodes that are proposed, and why: what the hosts have room for, with the machines of the pool that are there.
+fn most(survey: &Survey, answers: &SetupAnswers, proposal: &Proposal) -> (u32, String) {
+    let hosts = answers.pool.hosts.as_deref().unwrap_or_default();
+    let there = survey.ours.count_of(&pool_name(survey, answers));
+    let there = u32::try_from(there).unwrap_or(u32::MAX);
+    let room = room::count(survey, &proposal.wanted, hosts);
+    let all = room
+        .as_ref()
+        .map_or(MAX, |room| room.machines.saturating_add(there));
+    let most = all.clamp(1, MAX).max(there);
+    let why = match room.filter(|_| all < MAX) {
+        Some(room) if there > 0 => format!(
+            "{} of it there, and besides these {}",
+            words::are(there, "machine"),
+            room.bound
+        ),
+        Some(room) => room.bound,
+        None if there > MAX => format!("{} of it there", words::are(there, "machine")),
+        None => "a beginning; it can be raised at any time".to_owned(),
+    };
+    (most, why)
 }
 
 /// Sizes that are answered for a file that has its pool already.

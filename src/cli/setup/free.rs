@@ -7,10 +7,13 @@ use ipnet::Ipv4Net;
 
 /// First VMIDs of the ranges of a thousand that are proposed for machines, in this order; then the next above.
 const FIRST: [u32; 8] = [9_000, 8_000, 7_000, 6_000, 5_000, 4_000, 3_000, 2_000];
-/// PVE's largest VMID (`pve-vmid`).
+/// PVE's smallest and largest VMID (`pve-vmid`).
+const LEAST: u32 = 100;
 const LAST: u32 = 999_999_999;
 /// VMIDs of a range for machines.
 const FOR_MACHINES: u32 = 1_000;
+/// VMIDs for further machines that a range has at least.
+const FURTHER: usize = 20;
 /// VMIDs of a range for templates that are built.
 const FOR_TEMPLATES: u32 = 20;
 /// Addresses of a range that is proposed.
@@ -25,6 +28,48 @@ pub(super) fn for_machines(taken: &BTreeSet<u32>) -> Option<Vmids> {
     let starts = FIRST.into_iter().chain(above);
     let range = |first: u32| (first, first + FOR_MACHINES - 1);
     starts.map(range).find(|range| free(taken, *range))
+}
+
+/// The range that machines of ours are in: the whole thousands around them, as far as no other guest is there. Where others lie between them,
+/// those of the thousand that has most of ours. `None` where there is no machine of ours.
+pub(super) fn around_machines(ours: &BTreeSet<u32>, others: &BTreeSet<u32>) -> Option<Vmids> {
+    let (first, last) = (*ours.first()?, *ours.last()?);
+    let (first, last) = if free(others, (first, last)) {
+        (first, last)
+    } else {
+        most_in_a_thousand(ours)?
+    };
+    let whole = (
+        (first - first % FOR_MACHINES).max(LEAST).min(first),
+        (last - last % FOR_MACHINES)
+            .saturating_add(FOR_MACHINES - 1)
+            .min(LAST),
+    );
+    let below = others.range(whole.0..first).next_back();
+    let above = others.range(last..=whole.1).find(|other| **other > last);
+    let range = (
+        below.map_or(whole.0, |other| other + 1),
+        above.map_or(whole.1, |other| other - 1),
+    );
+    let taken = ours.range(range.0..=range.1).count() + others.range(range.0..=range.1).count();
+    // Between two other guests there may be no room for a further machine: then theirs lie in the range, and stay as they are.
+    let has_room = (range.1 - range.0) as usize + 1 >= taken + FURTHER;
+    Some(if has_room { range } else { whole })
+}
+
+/// The lowest and the highest of ours in the thousand that has most of them, the lowest such one.
+fn most_in_a_thousand(ours: &BTreeSet<u32>) -> Option<Vmids> {
+    let mut best: Option<(usize, Vmids)> = None;
+    for vmid in ours {
+        let low = vmid - vmid % FOR_MACHINES;
+        let mut of = ours.range(low..=low.saturating_add(FOR_MACHINES - 1));
+        let (first, count) = (*of.next()?, 1 + of.clone().count());
+        let last = of.next_back().copied().unwrap_or(first);
+        if best.is_none_or(|(most, _)| count > most) {
+            best = Some((count, (first, last)));
+        }
+    }
+    best.map(|(_, range)| range)
 }
 
 /// A range for templates that are built, in which no guest is and which is apart from that of the machines: below it where
@@ -75,9 +120,111 @@ pub(super) fn addresses(net: Ipv4Net, taken: &BTreeSet<IpAddr>) -> Option<(Ipv4A
     }
 }
 
+/// The ranges of a network that addresses of ours are in: the proposal for a new network where all of them are in it, else what is free
+/// around them, above them first. Nothing where none of ours is in the network.
+pub(super) fn around_addresses(
+    net: Ipv4Net,
+    ours: &BTreeSet<Ipv4Addr>,
+    taken: &BTreeSet<IpAddr>,
+) -> Vec<(Ipv4Addr, Ipv4Addr)> {
+    let (low, high) = (u32::from(net.network()), u32::from(net.broadcast()));
+    let in_net = ours.iter().map(|address| u32::from(*address));
+    let in_net: BTreeSet<u32> = in_net.filter(|one| low < *one && *one < high).collect();
+    let (Some(first), Some(last)) = (in_net.first().copied(), in_net.last().copied()) else {
+        return Vec::new();
+    };
+    let new = addresses(net, taken);
+    let holds_all =
+        |range: &(Ipv4Addr, Ipv4Addr)| u32::from(range.0) <= first && last <= u32::from(range.1);
+    if let Some(new) = new.filter(holds_all) {
+        return vec![new];
+    }
+    let is_taken = |address: u32| taken.contains(&IpAddr::V4(address.into()));
+    let (mut from, mut to) = (first, last);
+    let lacks = |from: u32, to: u32| to - from < ADDRESSES - 1;
+    while lacks(from, to) && to + 1 < high && !is_taken(to + 1) {
+        to += 1;
+    }
+    while lacks(from, to) && from > low + 1 && !is_taken(from - 1) {
+        from -= 1;
+    }
+    // What others have between them is cut out.
+    let used = taken.iter().filter_map(|address| match address {
+        IpAddr::V4(address) => Some(u32::from(*address)),
+        IpAddr::V6(_) => None,
+    });
+    let used: BTreeSet<u32> = used.filter(|one| (from..=to).contains(one)).collect();
+    let (mut runs, mut begin) = (Vec::new(), from);
+    for end in used.into_iter().chain([to + 1]) {
+        if begin < end {
+            runs.push((begin, end - 1));
+        }
+        begin = end + 1;
+    }
+    runs.retain(|run: &(u32, u32)| in_net.range(run.0..=run.1).next().is_some());
+    let shown = runs
+        .into_iter()
+        .map(|(one, other)| (one.into(), other.into()));
+    shown.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn machines_that_are_there_stay_in_their_range() {
+        let range = |ours: &[u32], others: &[u32]| {
+            let set = |vmids: &[u32]| vmids.iter().copied().collect::<BTreeSet<u32>>();
+            around_machines(&set(ours), &set(others))
+        };
+        assert_eq!(range(&[], &[9_500]), None);
+        assert_eq!(range(&[9_003, 9_004], &[8_900, 100]), Some((9_000, 9_999)));
+        // Another range than the first that is proposed to who begins.
+        assert_eq!(range(&[7_100], &[]), Some((7_000, 7_999)));
+        assert_eq!(range(&[8_990, 9_001], &[]), Some((8_000, 9_999)));
+        // A built template lies above them, a guest below.
+        assert_eq!(range(&[8_003], &[8_001, 8_900]), Some((8_002, 8_899)));
+        assert_eq!(range(&[105], &[]), Some((100, 999)), "PVE has none below");
+        // Somebody else's guests lie between: those of the other thousand are told by who asks.
+        let ours = [7_001, 9_003, 9_004];
+        assert_eq!(range(&ours, &[8_900]), Some((9_000, 9_999)));
+        assert_eq!(range(&[9_003, 9_005], &[9_004]), Some((9_000, 9_999)));
+        // No room for one more machine between two others.
+        assert_eq!(range(&[9_003], &[9_002, 9_004]), Some((9_000, 9_999)));
+        assert_eq!(range(&[9_003], &[9_002, 9_023]), Some((9_000, 9_999)));
+        assert_eq!(range(&[9_003], &[9_002, 9_024]), Some((9_003, 9_023)));
+    }
+
+    #[test]
+    fn addresses_of_machines_that_are_there_stay_in_their_ranges() {
+        let net: Ipv4Net = "192.0.2.0/24".parse().expect("a network");
+        let ranges = |ours: &[&str], taken: &[&str]| {
+            let ours = ours.iter().map(|one| one.parse().expect("an address"));
+            let taken = taken.iter().map(|one| one.parse().expect("an address"));
+            let found = around_addresses(net, &ours.collect(), &taken.collect());
+            let shown = found.iter().map(|(first, last)| format!("{first}-{last}"));
+            shown.collect::<Vec<_>>()
+        };
+        // The range that setup proposed before.
+        assert_eq!(ranges(&["192.0.2.223"], &[]), ["192.0.2.223-192.0.2.254"]);
+        // One that somebody answered: from its first address on, which machines get first.
+        assert_eq!(
+            ranges(&["192.0.2.51", "192.0.2.50"], &["192.0.2.49"]),
+            ["192.0.2.50-192.0.2.81"]
+        );
+        assert_eq!(
+            ranges(&["192.0.2.50"], &["192.0.2.53"]),
+            ["192.0.2.21-192.0.2.52"]
+        );
+        // Somebody else's address lies between two of ours.
+        assert_eq!(
+            ranges(&["192.0.2.50", "192.0.2.60"], &["192.0.2.55", "192.0.2.62"]),
+            ["192.0.2.30-192.0.2.54", "192.0.2.56-192.0.2.61"]
+        );
+        assert_eq!(ranges(&["198.51.100.7"], &[]), [""; 0]);
+        assert_eq!(ranges(&[], &[]), [""; 0]);
+    }
 
     #[test]
     fn templates_that_were_built_stay_in_their_range() {

@@ -1,4 +1,4 @@
-//! What the hosts have: sizes of machines that fit, room for how many, bridges.
+//! What the hosts have: sizes of machines that fit, bridges.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -126,30 +126,13 @@ pub(super) fn unfit(survey: &Survey, types: &[TypeWanted], hosts: &[String]) -> 
 }
 
 fn bytes(size: &TypeWanted) -> Option<i64> {
-    let size = serde_json::Value::String(size.memory.clone());
-    serde_json::from_value::<Size>(size).ok().map(|size| size.0)
+    bytes_of(&size.memory)
 }
 
-/// How many machines of the smallest size the memory holds that no running guest is promised; `None` where no host says what it has.
-pub(super) fn room(survey: &Survey, types: &[TypeWanted]) -> Option<u32> {
-    let resources = &survey.pve.resources;
-    let sizes = types.iter().filter_map(bytes);
-    let smallest = sizes.min().filter(|size| *size > 0)?;
-    let online = resources.hosts.iter();
-    let mut online = online
-        .filter(|(_, host)| host.online && host.memory > 0)
-        .peekable();
-    online.peek()?;
-    let room = online.map(|(name, host)| {
-        let guests = resources
-            .guests
-            .values()
-            .filter(|guest| guest.host == *name);
-        let running = guests.filter(|guest| guest.running() && !guest.template);
-        let promised: i64 = running.map(|guest| guest.memory).sum();
-        (host.memory - promised).max(0) / smallest
-    });
-    u32::try_from(room.sum::<i64>()).ok()
+/// Bytes of a size as the file has it, such as `4GiB`.
+pub(super) fn bytes_of(text: &str) -> Option<i64> {
+    let size = serde_json::Value::String(text.to_owned());
+    serde_json::from_value::<Size>(size).ok().map(|size| size.0)
 }
 
 /// The bridges that every host has that is online.

@@ -8,12 +8,15 @@
 mod answers;
 mod ask;
 mod choose;
+mod cluster;
+mod former;
 mod free;
 mod hardware;
 mod images;
 mod network;
 mod policy;
 mod rights;
+mod room;
 mod steps;
 mod survey;
 mod templates;
@@ -76,6 +79,9 @@ async fn set_up(
     let asks = ask::somebody() && options.answers.is_none() && !options.yes && !options.dry_run;
     let mut survey = survey::look(&admin, &answers, existing).await?;
     tell(&found(&survey))?;
+    if let Some(why) = &survey.silent {
+        return Err(anyhow!("{why}; nothing was changed").into());
+    }
     let images = images(&survey, &answers, (existing, &admin)).await?;
     let proposal = ask_all(asks, &mut survey, &mut answers, (existing, &admin), images).await?;
     tell(&chosen(&proposal))?;
@@ -159,7 +165,7 @@ async fn ask_all(
             return Ok(proposal);
         };
         if !std::mem::replace(&mut said, true) {
-            print("\nQuestions. Enter takes what is in brackets; ? says what can be answered.\n")?;
+            tell("\nQuestions. Enter takes what is in brackets; ? says what can be answered.\n")?;
         }
         let typed = ask::about(choice)?;
         if typed.is_empty() {
@@ -207,11 +213,14 @@ async fn carry_out(
     admin: &Admin,
     (options, answers): (&SetupOptions, &SetupAnswers),
 ) -> Result<(), CliFailure> {
-    let mut shown = String::from("\nTo do\n");
+    print("\nTo do\n")?;
     for (number, step) in steps.iter().enumerate() {
-        let _ = write!(shown, "  {}. {}", number + 1, step.show());
+        let shown = step.show();
+        let (title, below) = shown.split_once('\n').unwrap_or((&shown, ""));
+        tell(&format!("  {}. {title}\n", number + 1))?;
+        // Commands and files are for whoever copies them.
+        print(below)?;
     }
-    print(&shown)?;
     if options.dry_run {
         return print("\nNothing was changed (--dry-run).\n");
     }
@@ -235,14 +244,11 @@ async fn carry_out(
     let mut hints = OwnerHints::default();
     for (number, step) in steps.iter().enumerate() {
         let title = step.show();
-        print(&format!(
-            "{}. {}\n",
-            number + 1,
-            title.lines().next().unwrap_or_default()
-        ))?;
+        let title = title.lines().next().unwrap_or_default();
+        tell(&format!("{}. {title}\n", number + 1))?;
         if let Err(failure) = step.run(admin, &mut hints).await {
-            print(&hints.show())?;
-            print(&format!(
+            tell(&hints.show())?;
+            tell(&format!(
                 "  FAILED at step {} of {}; what came before is done. Run setup again when it is mended: it goes on with what is missing.\n",
                 number + 1,
                 steps.len()
@@ -250,8 +256,8 @@ async fn carry_out(
             return Err(failure);
         }
     }
-    print(&hints.show())?;
-    print("\nDone. Look at it: pve-autoscaler doctor; pve-autoscaler status; pve-autoscaler plan\n")
+    tell(&hints.show())?;
+    tell("\nDone. Look at it: pve-autoscaler doctor; pve-autoscaler status; pve-autoscaler plan\n")
 }
 
 /// Looks for what a template could be built of, where one may have to be built: the newest image of Debian where no image is answered;
@@ -355,7 +361,14 @@ fn found(survey: &Survey) -> String {
                 words::count(kube.nodes.len(), "node")
             );
         }
+        None if survey.silent.is_some() => {
+            text.push_str("  Kubernetes: its API server does not answer\n");
+        }
         None => text.push_str("  Kubernetes: no kubeconfig leads to it yet\n"),
+    }
+    if let Some(named) = survey.ours.named() {
+        let count = words::count(survey.ours.count(), "machine");
+        let _ = writeln!(text, "  {count} of ours, by the marks of the VMs: {named}");
     }
     text.extend(survey.policy.show());
     text

@@ -1,5 +1,8 @@
 //! Where machines are in the network: bridge, and addresses by DHCP or out of ranges.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use super::answers::{Addresses, SetupAnswers};
 use super::choose::{NetworkWanted, Proposal};
 use super::free;
@@ -13,11 +16,20 @@ pub(super) fn choose(survey: &Survey, answers: &SetupAnswers, proposal: &mut Pro
     bridge(survey, answers, proposal);
     let network = &answers.network;
     let answered = network.addresses.is_some() || network.ranges.is_some();
+    let former = survey.ours.addresses();
     let ranges = match network.addresses {
         Some(addresses) => addresses == Addresses::Ranges,
-        None => network.ranges.is_some(),
+        None => network.ranges.is_some() || !former.is_empty(),
     };
-    let why = "a DHCP server gives machines their addresses; \"ranges\" where there is none";
+    let why = match former.first() {
+        Some(address) => {
+            format!(
+                "machines of ours have addresses out of ranges, by their marks, such as {address}"
+            )
+        }
+        None => "a DHCP server gives machines their addresses; \"ranges\" where there is none"
+            .to_owned(),
+    };
     let value = if ranges { "ranges" } else { "dhcp" };
     proposal.choose("network.addresses", value, why, answered);
     proposal.ask();
@@ -30,11 +42,11 @@ pub(super) fn choose(survey: &Survey, answers: &SetupAnswers, proposal: &mut Pro
 /// The network, its free addresses, its gateway and name servers.
 fn ranges_of(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
     let network = &answers.network;
-    let found = hardware::bridge_net(survey, proposal.wanted.template.bridge.as_deref());
+    let of_bridge = hardware::bridge_net(survey, proposal.wanted.template.bridge.as_deref());
     let subnet = network.subnet.clone();
     let subnet_text = subnet
         .clone()
-        .or_else(|| found.map(|(net, _)| net.trunc().to_string()));
+        .or_else(|| of_bridge.map(|(net, _)| net.trunc().to_string()));
     let why = "the network of the bridge, by the hosts' own addresses in it";
     need(
         proposal,
@@ -43,17 +55,22 @@ fn ranges_of(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
         why,
         subnet.is_some(),
     );
-    let free = free_range(survey, subnet_text.as_deref(), proposal);
-    let why = "no guest, host or node is known to have one of them; what a DHCP server or another machine uses cannot be seen from here";
+    let found = free_ranges(survey, subnet_text.as_deref(), proposal);
+    let why = if found.as_ref().is_none_or(|free| !free.of_ours) {
+        "no guest, host or node is known to have one of them; what a DHCP server or another machine uses cannot be seen from here"
+    } else {
+        "machines of ours have addresses in it, by their marks, and no other guest, host or node is known to have one; what a DHCP server or another machine \
+         uses cannot be seen from here"
+    };
     let ranges = network.ranges.as_ref().map(|ranges| ranges.join(", "));
     need(
         proposal,
         "network.ranges",
-        ranges.clone().or(free),
+        ranges.clone().or(found.map(|free| free.shown)),
         why,
         ranges.is_some(),
     );
-    let gateway = found
+    let gateway = of_bridge
         .and_then(|(_, gateway)| gateway)
         .map(|address| address.to_string());
     let answered = network.gateway.clone();
@@ -94,20 +111,63 @@ fn ranges_of(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
     });
 }
 
-/// Addresses of the network that nobody is known to have; none where a guest could not be read, which is told.
-fn free_range(survey: &Survey, subnet: Option<&str>, proposal: &mut Proposal) -> Option<String> {
-    if survey.pve.unread > 0 {
+/// Ranges of addresses that are proposed.
+#[derive(Debug)]
+struct FreeRanges {
+    shown: String,
+    /// Machines of ours have addresses in them.
+    of_ours: bool,
+}
+
+/// Addresses of the network that nobody is known to have, those of our machines among them; none where a guest could not be read, which is
+/// told.
+fn free_ranges(
+    survey: &Survey,
+    subnet: Option<&str>,
+    proposal: &mut Proposal,
+) -> Option<FreeRanges> {
+    if !survey.pve.unread.is_empty() {
         proposal.notes.push(format!(
             "{} could not be read (their hosts may be off), so that no range is proposed: see that nobody has an address of yours",
-            words::count(survey.pve.unread, "guest")
+            words::count(survey.pve.unread.len(), "guest")
         ));
         return None;
     }
-    let mut taken = survey.pve.addresses.clone();
+    let net = subnet?.parse().ok()?;
+    let (former, taken) = (survey.ours.addresses(), taken(survey));
+    let mut ranges = free::around_addresses(net, &former, &taken);
+    let of_ours = !ranges.is_empty();
+    if !of_ours {
+        ranges.push(free::addresses(net, &taken)?);
+    }
+    let shown = ranges.iter().map(|(first, last)| format!("{first}-{last}"));
+    Some(FreeRanges {
+        shown: shown.collect::<Vec<_>>().join(", "),
+        of_ours,
+    })
+}
+
+/// Addresses that others are known to have: hosts, guests, nodes. A machine of ours has what its mark reserves for it.
+fn taken(survey: &Survey) -> BTreeSet<IpAddr> {
+    let former: BTreeSet<IpAddr> = survey
+        .ours
+        .addresses()
+        .into_iter()
+        .map(IpAddr::V4)
+        .collect();
+    let marked = survey.pve.marked.iter();
+    let of_marked = marked.flat_map(|(vmid, config)| {
+        let is_ours = survey.ours.has(*vmid);
+        let addresses = config.addresses().into_iter();
+        addresses
+            .filter(|address| !(is_ours && former.contains(address)))
+            .collect::<Vec<_>>()
+    });
     let nodes = survey.kube.iter().flat_map(|kube| &kube.nodes);
-    taken.extend(nodes.flat_map(|node| node.addresses.iter().copied()));
-    let (first, last) = free::addresses(subnet?.parse().ok()?, &taken)?;
-    Some(format!("{first}-{last}"))
+    let of_nodes = nodes.flat_map(|node| node.addresses.iter().copied());
+    let of_nodes = of_nodes.filter(|address| !former.contains(address));
+    let of_others = survey.pve.addresses.iter().copied();
+    of_others.chain(of_marked).chain(of_nodes).collect()
 }
 
 /// A choice without which there is no network.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use super::survey;
+use super::cluster;
 use crate::clock::Clock;
 use crate::kubernetes::bootstrap::{self, KubeconfigRequest, USER};
 use crate::kubernetes::{Connector, KubeClient, KubeError};
@@ -93,7 +93,7 @@ impl PolicyStep {
             path: self.request.admin.clone(),
             context: self.request.context.clone(),
         };
-        let admin = survey::connect(admin).await;
+        let admin = cluster::connect(admin).await;
         admin.context("kubernetes.kubeconfig").map(drop)
     }
 
@@ -108,7 +108,7 @@ impl PolicyStep {
             path: self.request.output.clone(),
             context: self.own_context.clone(),
         };
-        let own = survey::connect(own).await?;
+        let own = cluster::connect(own).await?;
         let mut found = look(&own).await;
         for _ in 1..TRIES {
             if found != PolicyFound::Missing {

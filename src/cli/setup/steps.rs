@@ -10,9 +10,10 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::answers::SetupAnswers;
+use super::cluster::kubeconfig_request;
 use super::policy::{PolicyFound, PolicyStep};
 use super::rights::{self, OwnerHints};
-use super::survey::{Admin, Existing, Survey, kubeconfig_request};
+use super::survey::{Admin, Existing, Survey};
 use super::templates::{FILES, content_lacking};
 use super::text;
 use super::token::{self, Grants};
@@ -20,7 +21,7 @@ use crate::cli::doctor::user::DAEMON;
 use crate::cli::in_force::digest;
 use crate::cli::place::ForceOptions;
 use crate::cli::template::options::BuildOptions;
-use crate::cli::{CliFailure, print, template};
+use crate::cli::{CliFailure, output, print, template};
 use crate::clock::Clock;
 use crate::config::settings::Channel;
 use crate::config::{self, Settings};
@@ -321,11 +322,10 @@ impl SetupStep {
             }
             SetupStep::Service => service().await?,
         };
-        print(
-            &done
-                .iter()
-                .fold(String::new(), |text, line| text + "  done: " + line + "\n"),
-        )
+        let done = done
+            .iter()
+            .fold(String::new(), |text, line| text + "  done: " + line + "\n");
+        print(&output::sentences(&done))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What there is: PVE's hosts, storages, bridges and templates; the Kubernetes cluster; the configuration file.
+//! What there is: PVE's hosts, storages, bridges, templates and machines; the configuration file. [`cluster`] looks at Kubernetes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,20 +9,18 @@ use anyhow::{Context as _, anyhow, bail};
 use futures::stream::{self, StreamExt as _};
 
 use super::answers::{ProxmoxAnswers, SetupAnswers};
-use super::policy::{self, PolicyFound};
+use super::cluster::{self, KubeFound};
+use super::former::FormerMachines;
+use super::policy::PolicyFound;
 use crate::broker::direct::Direct;
 use crate::cli::args::CONTROL_SOCKET;
 use crate::cli::channels;
-use crate::cli::doctor::user::DAEMON;
-use crate::clock::Clock;
-use crate::config::file::{ChannelKind, Method};
+use crate::config::file::ChannelKind;
 use crate::config::settings::{Channel, RegionSettings};
 use crate::config::{self, Settings};
 use crate::controller::control;
 use crate::controller::status::DaemonStatus;
-use crate::kubernetes::bootstrap::KubeconfigRequest;
-use crate::kubernetes::survey::NodeFound;
-use crate::kubernetes::{self, Connector, Unobserved, bootstrap};
+use crate::model::mark::Ownership;
 use crate::model::region::GuestKind;
 use crate::pve::transport::Transport;
 use crate::pve::transport::https::TokenOptions;
@@ -42,6 +40,10 @@ pub(super) struct Survey {
     pub(super) pve: PveFound,
     /// `None` where no kubeconfig leads to a cluster.
     pub(super) kube: Option<KubeFound>,
+    /// The API server does not answer, so that nothing of the cluster is known: what was tried, and what to do.
+    pub(super) silent: Option<String>,
+    /// The machines that are there and ours.
+    pub(super) ours: FormerMachines,
     /// Why the API server's address in the administrator's kubeconfig is none for the daemon.
     pub(super) server_unfit: Option<String>,
     /// The daemon's kubeconfig: what is wrong with it; `None`: it works and may do all that is needed.
@@ -66,45 +68,14 @@ pub(super) struct PveFound {
     pub(super) bridges: BTreeMap<Arc<str>, BTreeMap<String, Bridge>>,
     /// The zones of VNets.
     pub(super) vnet_zones: BTreeMap<String, String>,
-    /// Guests whose configuration could not be read: their addresses are not known.
-    pub(super) unread: usize,
-    /// Addresses that guests' configurations and hosts have.
+    /// Guests whose configuration could not be read: neither their addresses are known nor whose they are.
+    pub(super) unread: BTreeSet<u32>,
+    /// The configurations of the VMs that carry a mark, of whichever cluster it is.
+    pub(super) marked: BTreeMap<u32, VmConfig>,
+    /// Addresses that hosts have, and configurations of guests that carry no mark.
     pub(super) addresses: BTreeSet<IpAddr>,
     /// Resource pools.
     pub(super) pools: BTreeSet<String>,
-}
-
-/// What was found of Kubernetes.
-#[derive(Clone, Debug, Default)]
-pub(super) struct KubeFound {
-    /// `v1.34.1`.
-    pub(super) version: String,
-    pub(super) server: String,
-    pub(super) nodes: Vec<NodeFound>,
-    /// `kube-public/cluster-info` is there: kubeadm made the cluster.
-    pub(super) kubeadm: bool,
-    /// ConfigMaps of kubeadm in `kube-system` that joining machines read and that are not there.
-    pub(super) kubeadm_lacks: Vec<&'static str>,
-}
-
-impl KubeFound {
-    /// What joins nodes to it; `None` where neither kubeadm nor k3s nor RKE2 made it.
-    pub(super) fn method(&self) -> Option<Method> {
-        match &*self.version {
-            _ if self.kubeadm => Some(Method::Kubeadm),
-            version if version.contains("+k3s") => Some(Method::K3s),
-            version if version.contains("+rke2") => Some(Method::Rke2),
-            _ => None,
-        }
-    }
-
-    /// `1.34` of `v1.34.1`.
-    pub(super) fn minor(&self) -> Option<String> {
-        let mut parts = self.version.trim_start_matches('v').split('.');
-        let (major, minor) = (parts.next()?, parts.next()?);
-        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        (digits(major) && digits(minor)).then(|| format!("{major}.{minor}"))
-    }
 }
 
 /// The configuration file as it is.
@@ -227,13 +198,17 @@ pub(super) async fn look(
     existing: &Existing,
 ) -> anyhow::Result<Survey> {
     let pve = pve(&admin.client).await.context("PVE")?;
-    let (kube, kubeconfig_lacks, policy) = kubernetes(answers, existing).await?;
+    let found = cluster::look(answers, existing).await?;
+    let name = &existing.settings.kubernetes.name;
+    let of_cluster = found.kube.as_ref().map(|kube| (&*kube.uid, &**name));
     Ok(Survey {
+        ours: FormerMachines::among(&pve.marked, of_cluster),
         pve,
-        kube,
-        server_unfit: server_unfit(answers, existing),
-        kubeconfig_lacks,
-        policy,
+        kube: found.kube,
+        silent: found.silent,
+        server_unfit: cluster::server_unfit(answers, existing),
+        kubeconfig_lacks: found.lacks,
+        policy: found.policy,
         token_works: token_works(answers, existing).await,
         in_force: in_force().await,
     })
@@ -262,36 +237,10 @@ async fn pve(client: &Client) -> anyhow::Result<PveFound> {
         status,
         pools,
         vnet_zones,
-        unread: resources.guests.len().saturating_sub(MAX_READ),
+        unread: resources.guests.keys().copied().skip(MAX_READ).collect(),
         ..PveFound::default()
     };
-    let is_template = |guest: &crate::pve::GuestResource| guest.template;
-    let guests: Vec<_> = resources.guests.iter().take(MAX_READ).collect();
-    let asked = guests.iter().map(|(vmid, guest)| async move {
-        if is_template(guest) && guest.kind == GuestKind::Qemu {
-            let config = client.vm_config(&guest.host, **vmid).await;
-            (
-                **vmid,
-                config.map(|config| (config.promise(), Some(config))),
-            )
-        } else {
-            let promise = client.guest_promise(&guest.host, guest.kind, **vmid).await;
-            (**vmid, promise.map(|promise| (promise, None)))
-        }
-    });
-    let mut asked = stream::iter(asked).buffered(AT_A_TIME);
-    while let Some((vmid, read)) = asked.next().await {
-        // A guest that is just being removed, or whose host is off, says nothing; that is told where its address would count.
-        let Ok((promise, config)) = read else {
-            found.unread += 1;
-            continue;
-        };
-        found.addresses.extend(promise.addresses);
-        if let Some(config) = config {
-            found.templates.insert(vmid, config);
-        }
-    }
-    drop(asked);
+    read_guests(client, &resources, &mut found).await;
     let online = resources.hosts.iter().filter(|(_, host)| host.online);
     let asked = online
         .take(MAX_READ)
@@ -309,127 +258,46 @@ async fn pve(client: &Client) -> anyhow::Result<PveFound> {
     Ok(found)
 }
 
-/// The cluster by the administrator's kubeconfig or the daemon's own, what the daemon's own lacks, and the admission policy.
-async fn kubernetes(
-    answers: &SetupAnswers,
-    existing: &Existing,
-) -> anyhow::Result<(Option<KubeFound>, Option<String>, PolicyFound)> {
-    let settings = &existing.settings.kubernetes;
-    let own = Connector::File {
-        path: settings.kubeconfig.clone(),
-        context: settings.context.clone(),
-    };
-    let own = connect(own).await;
-    let lacks = match &own {
-        Ok(client) => match elsewhere(client, answers) {
-            Some(why) => Some(why),
-            None => lacks(client, &settings.namespace).await,
-        },
-        Err(why) => Some(format!("{why:#}")),
-    };
-    // An administrator's is used only where the daemon's own is not good: by then it is gone, as it should be.
-    if let (Ok(client), None) = (&own, &lacks) {
-        return Ok((Some(find(client).await?), None, policy::look(client).await));
-    }
-    let Some(path) = &answers.kubernetes.kubeconfig else {
-        return Ok((None, lacks, PolicyFound::Unasked));
-    };
-    let admin = Connector::File {
-        path: path.clone(),
-        context: answers.kubernetes.context.clone(),
-    };
-    let admin = connect(admin).await.context("kubernetes.kubeconfig")?;
-    let kube = find(&admin).await?;
-    let policy = match admin.has_admission_policies().await {
-        // It comes with the daemon's kubeconfig.
-        Ok(true) => PolicyFound::Unasked,
-        Ok(false) => PolicyFound::NoApi,
-        Err(error) => PolicyFound::Unseen(error.to_string()),
-    };
-    Ok((Some(kube), lacks, policy))
-}
-
-/// How the daemon's kubeconfig is asked for.
-pub(super) fn kubeconfig_request(
-    answers: &SetupAnswers,
-    existing: &Existing,
-) -> Option<KubeconfigRequest> {
-    let settings = &existing.settings.kubernetes;
-    Some(KubeconfigRequest {
-        admin: answers.kubernetes.kubeconfig.clone()?,
-        context: answers.kubernetes.context.clone(),
-        server: answers.kubernetes.server.clone(),
-        given_by: "kubernetes.",
-        namespace: settings.namespace.clone(),
-        output: settings.kubeconfig.clone(),
-        group: DAEMON.to_owned(),
-        apply: true,
-    })
-}
-
-fn server_unfit(answers: &SetupAnswers, existing: &Existing) -> Option<String> {
-    let request = kubeconfig_request(answers, existing)?;
-    bootstrap::server(&request)
-        .err()
-        .map(|error| error.to_string())
-}
-
-/// Opens a way to Kubernetes; nothing is sent yet.
-pub(super) async fn connect(connector: Connector) -> anyhow::Result<kubernetes::KubeClient> {
-    let client = kubernetes::KubeClient::new(connector, Clock::System, Arc::new(Unobserved)).await;
-    match client.credentials().error {
-        Some(error) => bail!("{error}"),
-        None => Ok(client),
-    }
-}
-
-async fn find(client: &kubernetes::KubeClient) -> anyhow::Result<KubeFound> {
-    let version = client.server_version().await?;
-    let nodes = client.find_nodes().await?;
-    let kubeadm = match client.cluster_info().await {
-        Ok(_) => true,
-        Err(error) if error.not_found() => false,
-        Err(error) => return Err(error.into()),
-    };
-    let kubeadm_lacks = if kubeadm {
-        client.missing_for_kubeadm().await?
-    } else {
-        Vec::new()
-    };
-    Ok(KubeFound {
-        version: version.version,
-        server: client.credentials().server,
-        nodes,
-        kubeadm,
-        kubeadm_lacks,
-    })
-}
-
-/// The daemon's own kubeconfig leads to another API server than the one that is answered. One that is none is told by its answer.
-fn elsewhere(client: &kubernetes::KubeClient, answers: &SetupAnswers) -> Option<String> {
-    let wanted = bootstrap::check_server(answers.kubernetes.server.as_deref()?).ok()?;
-    let server = client.credentials().server;
-    (server.trim_end_matches('/') != wanted)
-        .then(|| format!("it leads to {server}, and kubernetes.server is {wanted}"))
-}
-
-/// What the daemon's own credentials lack.
-async fn lacks(client: &kubernetes::KubeClient, namespace: &str) -> Option<String> {
-    if let Some(warning) = client.credentials().warning {
-        return Some(warning);
-    }
-    let rights = match bootstrap::rights(namespace) {
-        Ok(rights) => rights,
-        Err(error) => return Some(error),
-    };
-    for right in rights {
-        match client.may(&right).await {
-            Ok(true) => {}
-            Ok(false) => return Some(format!("the right {right} is missing")),
-            Err(error) => return Some(error.to_string()),
+/// Reads the guests' configurations: of templates and of VMs with a mark all, of others the addresses.
+async fn read_guests(client: &Client, resources: &ClusterResources, found: &mut PveFound) {
+    let guests: Vec<_> = resources.guests.iter().take(MAX_READ).collect();
+    let asked = guests.iter().map(|(vmid, guest)| async move {
+        if guest.kind == GuestKind::Qemu {
+            let config = client.vm_config(&guest.host, **vmid).await;
+            (
+                **vmid,
+                config.map(|config| (config.promise(), Some(config))),
+            )
+        } else {
+            let promise = client.guest_promise(&guest.host, guest.kind, **vmid).await;
+            (**vmid, promise.map(|promise| (promise, None)))
         }
+    });
+    let mut asked = stream::iter(asked).buffered(AT_A_TIME);
+    while let Some((vmid, read)) = asked.next().await {
+        // A guest that is just being removed, or whose host is off, says nothing; that is told where its address would count.
+        let Ok((promise, config)) = read else {
+            found.unread.insert(vmid);
+            continue;
+        };
+        let template = resources
+            .guests
+            .get(&vmid)
+            .is_some_and(|guest| guest.template);
+        let marked = |config: &VmConfig| matches!(config.ownership(), Ownership::Marked(_));
+        match config {
+            // Whose its addresses are is known once the cluster is.
+            Some(config) if !template && marked(&config) => {
+                found.marked.insert(vmid, config);
+                continue;
+            }
+            Some(config) if template => {
+                found.templates.insert(vmid, config);
+            }
+            _ => {}
+        }
+        found.addresses.extend(promise.addresses);
     }
-    None
 }
 
 /// Whether the daemon's token, answered or in the file, is good for a call.
@@ -463,6 +331,3 @@ pub(super) fn channel(answers: &SetupAnswers, existing: &Existing, here: bool) -
     };
     answers.proxmox.channel.or(of_file).unwrap_or(fitting)
 }
-
-#[cfg(test)]
-mod tests;

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::answers::SetupAnswers;
-use super::choose::{Proposal, TEMPLATE, label, read_range};
+use super::choose::{Proposal, TEMPLATE, label, pool_name, read_range};
+use super::cluster::KubeFound;
 use super::free::{self, Vmids};
 use super::images::ImagesFound;
-use super::survey::{KubeFound, Survey};
+use super::survey::Survey;
 use crate::config::file::{BuildMethod, ChannelKind, Method};
 use crate::config::settings::TemplateSettings;
 use crate::controller::inspection::{self, WHOLE};
@@ -64,9 +65,14 @@ pub(super) fn choose(
     proposal: &mut Proposal,
 ) {
     let answered = &answers.template;
-    proposal.wanted.template.name = answered.name.clone().unwrap_or_else(|| TEMPLATE.to_owned());
-    let name = proposal.wanted.template.name.clone();
-    label(proposal, "template.name", &name);
+    let former = survey.ours.template(&pool_name(survey, answers));
+    let name = answered.name.as_deref().or(former).unwrap_or(TEMPLATE);
+    name.clone_into(&mut proposal.wanted.template.name);
+    label(proposal, "template.name", name);
+    if former == Some(name) {
+        let why = "what machines of ours call their template, by their marks";
+        proposal.choose("template.name", name, why, answered.name.is_some());
+    }
     let candidates = candidates(survey);
     let likely: Vec<u32> = candidates
         .iter()

@@ -22,7 +22,7 @@ const HEAD: &str = "\
 version = 1
 ";
 /// Bytes of a new machine's disk: room for images and logs.
-const DISK: &str = "32GiB";
+pub(super) const DISK: &str = "32GiB";
 /// The column of comments.
 const COLUMN: usize = 34;
 

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, bail};
 use tokio::time::{Instant, sleep};
 
 use super::definition::{self, BuildStep, DISK, TemplateVm};
 use super::guest::{TemplateGuest, span};
-use super::{BuiltVm, TemplateRegion, files, snippets};
-use crate::cli::{output, write};
+use super::{BuiltVm, TemplateRegion, files, snippets, tell_step};
 use crate::config::file::Build;
 use crate::controller::inspection::{can_hold, with_content};
 use crate::controller::template_mark::{self, BuildStage, TemplateMark};
@@ -74,10 +73,7 @@ impl Builder<'_> {
 
     /// Says what happens, with the time since it began.
     fn say(&self, text: &str) -> anyhow::Result<()> {
-        let seconds = self.began.elapsed().as_secs();
-        let head = format!("{} on {}  {seconds:>4} s  ", self.name, self.host);
-        write(&output::headed_line(&head, text))
-            .map_err(|_| anyhow!("cannot write to standard output"))
+        tell_step((self.name, self.host), self.began, text)
     }
 
     /// What is wrong with the host's storages before anything is made; gives the directory of the snippets' storage.

@@ -23,7 +23,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use tokio::time::{Instant, sleep};
 
-use super::{CliFailure, channels, load, output, print, runtime, write};
+use super::{CliFailure, channels, load, output, print, runtime};
 use crate::broker::direct::Direct;
 use crate::config::Settings;
 use crate::config::file::Build;
@@ -194,8 +194,7 @@ impl TemplateRegion {
                         "waiting until PVE lists {named} as the template {vm_name}: its hosts tell each other every ten seconds\n"
                     )
                 };
-                write(&output::sentences(&text))
-                    .map_err(|_| anyhow!("cannot write to standard output"))?;
+                tell(&text).map_err(|_| anyhow!("cannot write to standard output"))?;
             }
             if over {
                 return Ok(());
@@ -214,6 +213,18 @@ fn is_shared(resources: &ClusterResources, storage: &str, host: &str) -> bool {
     of_host
         .and_then(|of| of.get(storage))
         .is_some_and(|storage| storage.shared)
+}
+
+/// Tells sentences, a line each, folded at words where this is a terminal.
+fn tell(text: &str) -> Result<(), CliFailure> {
+    print(&output::sentences(text))
+}
+
+/// Says what happens to a template on a host, with the time since `began`.
+fn tell_step((name, host): (&str, &str), began: Instant, text: &str) -> anyhow::Result<()> {
+    let span = guest::span(began.elapsed()).to_string();
+    let head = format!("{name} on {host}  {span:>6}  ");
+    print(&output::headed_line(&head, text)).map_err(|_| anyhow!("cannot write to standard output"))
 }
 
 /// Runs one of the commands.
@@ -273,10 +284,10 @@ pub(super) async fn build(settings: &Settings, options: &BuildOptions) -> Result
             if let Some(current) = current(&found, build, &host, shared).filter(|_| !options.again)
             {
                 kept += 1;
-                write(&output::sentences(&format!(
+                tell(&format!(
                     "{name} on {host}: VM {} on {} is up to date; --again builds it anew\n",
                     current.vmid, current.host
-                )))?;
+                ))?;
                 continue;
             }
             let builder = Builder {
@@ -294,8 +305,7 @@ pub(super) async fn build(settings: &Settings, options: &BuildOptions) -> Result
                     built.insert(vmid);
                 }
                 Err(error) => {
-                    let said = format!("{name} on {host}: FAILED: {error:#}\n");
-                    write(&output::sentences(&said))?;
+                    tell(&format!("{name} on {host}: FAILED: {error:#}\n"))?;
                     failed.push(format!("{name} on {host}"));
                 }
             }

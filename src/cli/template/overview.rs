@@ -1,14 +1,15 @@
 //! What templates there are, which of them nothing needs any more, and their removal.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use serde::Serialize;
 
 use super::snippets::{BuildSnippets, Cleaned};
-use super::{BuiltVm, TemplateRegion, chosen, files, is_shared};
+use super::{BuiltVm, TemplateRegion, chosen, files, is_shared, tell};
+use crate::cli::CliFailure;
 use crate::cli::output::OutputFormat;
 use crate::cli::table::table;
-use crate::cli::{CliFailure, print};
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::config::file::Build;
@@ -16,6 +17,9 @@ use crate::controller::template_mark::{self, BuildStage};
 use crate::model::time::{Span, Time};
 use crate::model::words;
 use crate::pve::ClusterResources;
+
+/// The state of a template that is finished.
+const READY: &str = "ready";
 
 /// What is to become of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -45,6 +49,13 @@ struct TemplateRow {
     fate: TemplateUse,
 }
 
+impl TemplateRow {
+    /// It was finished, and a newer one, or one of the definition as it is, has taken its place.
+    fn is_old(&self) -> bool {
+        self.state == READY && matches!(self.fate, TemplateUse::Cloned | TemplateUse::Removable)
+    }
+}
+
 /// Every template of a build with what is to become of it.
 async fn rows(
     place: &TemplateRegion,
@@ -66,7 +77,7 @@ async fn rows(
             vmid: built.vmid,
             name: built.name.to_string(),
             state: match built.mark.stage {
-                BuildStage::Ready if built.template => "ready",
+                BuildStage::Ready if built.template => READY,
                 BuildStage::Failed => "failed",
                 _ => "building",
             },
@@ -153,7 +164,7 @@ fn overview(all: &[TemplateRow]) -> String {
                 row.host.clone(),
                 row.vmid.to_string(),
                 row.name.clone(),
-                row.state.to_owned(),
+                if row.is_old() { "old" } else { row.state }.to_owned(),
                 row.definition.to_owned(),
                 row.clones.len().to_string(),
                 Span::seconds(row.age_seconds).to_string(),
@@ -170,7 +181,40 @@ fn overview(all: &[TemplateRow]) -> String {
         "CLONES",
         "AGE",
     ];
-    table(&heading, &cells)
+    table(&heading, &cells) + &describe_old(all)
+}
+
+/// What is to be said of templates of which no machine is made any more.
+fn describe_old(all: &[TemplateRow]) -> String {
+    let old = || all.iter().filter(|row| row.is_old());
+    let kept = old().filter(|row| row.fate == TemplateUse::Cloned);
+    let kept: Vec<String> = kept
+        .map(|row| {
+            let clones = words::count(row.clones.len(), "clone");
+            format!("VM {} for {clones}", row.vmid)
+        })
+        .collect();
+    let free = old().filter(|row| row.fate == TemplateUse::Removable);
+    let free: Vec<String> = free.map(|row| format!("VM {}", row.vmid)).collect();
+    let mut text = String::new();
+    if !kept.is_empty() || !free.is_empty() {
+        text.push_str("\nNo machine is made of an old template any more.\n");
+    }
+    if !kept.is_empty() {
+        let named = words::names(&kept);
+        let _ = writeln!(
+            text,
+            "Kept while linked clones need it: {named}; later `pve-autoscaler template prune` removes it."
+        );
+    }
+    if !free.is_empty() {
+        let named = words::names(&free);
+        let _ = writeln!(
+            text,
+            "Nothing needs {named}: `pve-autoscaler template prune` removes it."
+        );
+    }
+    text
 }
 
 /// Removes what nothing needs: VMs, and the files that interrupted builds left.
@@ -207,7 +251,7 @@ pub(super) async fn prune(settings: &Settings, dry_run: bool) -> Result<(), CliF
     } else {
         "removed"
     };
-    print(&format!("{count} {verb}\n"))?;
+    tell(&format!("{count} {verb}\n"))?;
     if vms.failed + snippets.failed > 0 {
         Err(CliFailure::Said)
     } else {
@@ -248,7 +292,7 @@ async fn prune_vm(
             }
         },
     };
-    print(&format!("{about} {said}\n"))
+    tell(&format!("{about} {said}\n"))
 }
 
 #[cfg(test)]
@@ -275,6 +319,45 @@ mod tests {
                 unknown: [].into(),
             },
         }
+    }
+
+    fn row(vmid: u32, state: &'static str, fate: TemplateUse, clones: &[u32]) -> TemplateRow {
+        TemplateRow {
+            template: "debian".to_owned(),
+            host: "pve1".to_owned(),
+            vmid,
+            name: "t".to_owned(),
+            state,
+            definition: "current",
+            clones: clones.to_vec(),
+            age_seconds: 60,
+            fate,
+        }
+    }
+
+    /// By their names alone nobody would tell them from those that machines are made of.
+    #[test]
+    fn old_templates_are_listed_as_such_and_why_they_are_there() {
+        let shown = overview(&[
+            row(1, READY, InUse, &[7]),
+            row(2, READY, Cloned, &[8]),
+            row(3, READY, Cloned, &[9, 10]),
+            row(4, READY, Removable, &[]),
+            row(5, "failed", Removable, &[]),
+        ]);
+        let states = shown.lines().skip(1).take(5);
+        let states: Vec<&str> = states
+            .filter_map(|line| line.split_whitespace().nth(4))
+            .collect();
+        assert_eq!(states, ["ready", "old", "old", "old", "failed"]);
+        for words in [
+            "need it: VM 2 for 1 clone, VM 3 for 2 clones; later `pve-autoscaler template prune`",
+            "Nothing needs VM 4: `pve-autoscaler template prune` removes it.",
+        ] {
+            assert!(shown.contains(words), "{words:?} is not in {shown}");
+        }
+        let new = overview(&[row(1, READY, InUse, &[7]), row(5, "failed", Removable, &[])]);
+        assert!(!new.contains("old"), "{new}");
     }
 
     #[test]

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
-use super::{TemplateRegion, host, is_shared};
-use crate::cli::{CliFailure, print};
+use super::{TemplateRegion, host, is_shared, tell};
+use crate::cli::CliFailure;
 use crate::config::file::Build;
 use crate::model::time::{Span, Time};
 use crate::pve::ClusterResources;
@@ -88,7 +88,7 @@ impl BuildSnippets<'_> {
                     }
                 }
             };
-            print(&format!("{said}\n"))?;
+            tell(&format!("{said}\n"))?;
         }
         Ok(cleaned)
     }
@@ -102,7 +102,7 @@ impl BuildSnippets<'_> {
             let files = match self.place.client.snippets(host, storage).await {
                 Ok(files) => files,
                 Err(error) => {
-                    print(&format!(
+                    tell(&format!(
                         "{} on {host}: what interrupted builds left on {storage} is not known: {error}\n",
                         self.template
                     ))?;

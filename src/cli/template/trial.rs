@@ -17,9 +17,9 @@ use super::host::{self, follow};
 use super::options::TryOptions;
 use super::verdict::{self, Expected};
 use super::versions;
-use super::{TemplateRegion, files};
+use super::{TemplateRegion, files, tell, tell_step};
+use crate::cli::CliFailure;
 use crate::cli::doctor::finding::{Findings, Grade};
-use crate::cli::{CliFailure, output, write};
 use crate::clock::Clock;
 use crate::config::settings::{JoinMethod, PoolSettings, TemplateSettings};
 use crate::config::{self, Settings};
@@ -179,9 +179,10 @@ async fn sweep(
         if let Some(pid) = mark.builder(&files::this_host()) {
             bail!("VM {vmid} is a trial of process {pid}; wait for it, or end it");
         }
-        line(&format!(
-            "{name}: removing VM {vmid}, which an earlier trial left"
-        ))?;
+        tell(&format!(
+            "{name}: removing VM {vmid}, which an earlier trial left\n"
+        ))
+        .map_err(|_| anyhow!("cannot write to standard output"))?;
         place.remove(vmid, &guest.host, name).await?;
     }
     Ok(())
@@ -562,16 +563,10 @@ impl TemplateTrial<'_> {
 
     /// Says what happens, with the time since it began.
     fn say(&self, text: &str) -> anyhow::Result<()> {
-        let seconds = self.began.elapsed().as_secs();
-        let head = format!("{} on {}  {seconds:>4} s  ", self.name, self.copy.host);
-        show(&output::headed_line(&head, text))
+        tell_step((self.name, &*self.copy.host), self.began, text)
     }
 }
 
 fn line(text: &str) -> anyhow::Result<()> {
-    show(&output::sentences(&format!("{text}\n")))
-}
-
-fn show(text: &str) -> anyhow::Result<()> {
-    write(text).map_err(|_| anyhow!("cannot write to standard output"))
+    tell(&format!("{text}\n")).map_err(|_| anyhow!("cannot write to standard output"))
 }

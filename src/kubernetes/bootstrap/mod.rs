@@ -81,7 +81,7 @@ pub enum BootstrapError {
     #[error("{0}")]
     Admin(String),
     /// A call failed.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}{}", advice_for_admin(source).unwrap_or_default())]
     Call {
         /// What the call was for.
         what: &'static str,
@@ -123,6 +123,27 @@ pub enum BootstrapError {
         /// What went wrong.
         why: String,
     },
+}
+
+/// What a person does about a call that the administrator's account may not make, as the end of a sentence; `None` where that is not the
+/// fault.
+pub fn advice_for_admin(error: &KubeError) -> Option<&'static str> {
+    // What the API server says where rights lack: of RBAC, of the approval of certificates, of who gives more rights than it has. An
+    // admission policy refuses with the same status and other words.
+    const WORDS: [&str; 3] = [" cannot ", "not permitted to", "attempting to grant"];
+    let KubeError::Refused {
+        code: 403, message, ..
+    } = error
+    else {
+        return None;
+    };
+    let lacks = WORDS.iter().any(|words| message.contains(words));
+    lacks.then_some(
+        "; the account in this kubeconfig has not the rights of an administrator (ClusterRole cluster-admin). Of kubeadm's admin.conf they come, from Kubernetes \
+         1.29 on, by the ClusterRoleBinding kubeadm:cluster-admins. Where that is missing, take /etc/kubernetes/super-admin.conf, which kubeadm wrote on the first \
+         control plane node, in the place of admin.conf; or make it there: kubectl --kubeconfig /etc/kubernetes/super-admin.conf create clusterrolebinding \
+         kubeadm:cluster-admins --clusterrole=cluster-admin --group=kubeadm:cluster-admins. Elsewhere, take the kubeconfig of an account with cluster-admin",
+    )
 }
 
 /// Does all of it.

@@ -209,3 +209,55 @@ fn a_server_that_only_the_control_plane_reaches_is_not_taken() {
         "https://k8s.example.org:6443"
     );
 }
+
+/// Of an account without rights alone: an admission policy refuses with the same status, and rights are no help then.
+#[tokio::test(start_paused = true)]
+async fn an_account_without_rights_is_told_which_has_them() {
+    let clock = Clock::starting_at(EPOCH);
+    let kube = Kube::new(KubeSpec::default(), clock, 5);
+    let nobody = in_memory(kube.public_router());
+    let nobody = KubeClient::new(nobody, clock, Arc::new(Unobserved)).await;
+    let refused = apply(&nobody, "kube-system").await.expect_err("no rights");
+    let said = refused.to_string();
+    for words in [
+        "was refused with 403",
+        "/etc/kubernetes/super-admin.conf",
+        "clusterrolebinding kubeadm:cluster-admins --clusterrole=cluster-admin",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    let refused = |code: u16, message: &str| KubeError::Refused {
+        call: super::super::error::ApiCall {
+            verb: "create",
+            kind: "secrets",
+            name: String::new(),
+        },
+        code,
+        reason: "Forbidden".into(),
+        message: message.into(),
+        retry_after: None,
+    };
+    let by_policy = "secrets \"x\" is forbidden: ValidatingAdmissionPolicy 'tokens' denied request";
+    for (code, message, advised) in [
+        (
+            403,
+            "nodes is forbidden: User \"a\" cannot list resource \"nodes\"",
+            true,
+        ),
+        (
+            403,
+            "user not permitted to approve requests with signerName \"s\"",
+            true,
+        ),
+        (
+            403,
+            "user \"a\" is attempting to grant RBAC permissions not currently held",
+            true,
+        ),
+        (403, by_policy, false),
+        (404, "it cannot be found", false),
+    ] {
+        let advice = advice_for_admin(&refused(code, message));
+        assert_eq!(advice.is_some(), advised, "{message}");
+    }
+}

@@ -226,6 +226,10 @@ impl Pve {
                     format!("TASK ERROR: {}", task.exit)
                 });
             }
+            if lines.is_empty() {
+                // As `PVE::Tools::dump_logfile` does.
+                lines.push("no content".to_owned());
+            }
             let total = lines.len();
             let rows = lines.into_iter().enumerate().skip(start).take(limit);
             let rows: Vec<Value> = rows

@@ -1,14 +1,19 @@
 //! What setup proposes for hosts and clusters of several kinds.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde_json::json;
 
 use super::super::answers::Addresses;
+use super::super::former::FormerMachines;
+use super::super::former::tests::{CLUSTER, mark, vm};
 use super::super::images::Image;
 use super::super::survey::PveFound;
 use super::super::text;
 use super::*;
+use crate::kubernetes::survey::NodeFound;
+use crate::model::mark::Mark;
 use crate::pve::{Bridge, GuestResource, HostResource, StorageResource, VmConfig};
 
 /// Two hosts with local ZFS and no template, a kubeconfig that works.
@@ -175,7 +180,7 @@ fn a_machine_takes_at_most_half_of_the_smallest_host() {
     let names: Vec<&str> = proposal.wanted.types.iter().map(|one| &*one.name).collect();
     assert_eq!(names, ["small", "medium"]);
     // What guests are promised leaves room for three.
-    for (vmid, host, memory) in [(100, "pve1", 30_i64), (101, "pve2", 5)] {
+    for (vmid, host, memory) in [(100, "pve1", 30_i64), (101, "pve2", 3)] {
         let guest = GuestResource {
             host: host.into(),
             status: "running".into(),
@@ -186,6 +191,202 @@ fn a_machine_takes_at_most_half_of_the_smallest_host() {
     }
     let (proposal, _) = proposed(&survey, &SetupAnswers::default());
     assert_eq!(proposal.wanted.pool.max, 3);
+    assert_eq!(
+        why(&proposal, "pool.max"),
+        "the hosts' memory that no guest is promised holds 3 of the smallest"
+    );
+    // The storage of the template has room for one disk on each host.
+    for storages in survey.pve.resources.storages.values_mut() {
+        if let Some(storage) = storages.get_mut("local-zfs") {
+            storage.used = storage.total - (40 << 30);
+        }
+    }
+    survey.pve.resources.guests.clear();
+    let (proposal, _) = proposed(&survey, &SetupAnswers::default());
+    assert_eq!(proposal.wanted.pool.max, 2);
+    let why = why(&proposal, "pool.max");
+    assert!(
+        why.ends_with("local-zfs on pve2 has 40Gi for disks of 32Gi each"),
+        "{why}"
+    );
+}
+
+/// The reason of a choice.
+fn why<'a>(proposal: &'a Proposal, key: &str) -> &'a str {
+    let mut choices = proposal.choices.iter();
+    let choice = choices.find(|choice| choice.key == key);
+    &choice
+        .unwrap_or_else(|| panic!("nothing is said of {key}"))
+        .why
+}
+
+/// A VM with a mark, which the cluster may take for its own.
+fn add_machine(survey: &mut Survey, mark: &Mark) {
+    let guest = GuestResource {
+        host: "pve1".into(),
+        ..GuestResource::default()
+    };
+    survey.pve.resources.guests.insert(mark.vmid, guest);
+    survey.pve.marked.insert(mark.vmid, vm(&mark.line()));
+    survey.ours = FormerMachines::among(&survey.pve.marked, Some(CLUSTER));
+}
+
+/// The configuration is gone, the machines are not. It finds a setup that leaves them for another range and other names, and one that takes
+/// another cluster's for ours.
+#[test]
+fn machines_that_are_there_keep_their_range_and_names() {
+    let mut survey = survey();
+    let strange = Mark {
+        cluster: "77aa/default".to_owned(),
+        ..mark(9_003, "batch")
+    };
+    add_machine(&mut survey, &strange);
+    let (proposal, _) = proposed(&survey, &SetupAnswers::default());
+    assert_eq!(proposal.wanted.vmids, "8000-8999", "another cluster's");
+    assert_eq!(proposal.wanted.pool.name, "workers");
+
+    let ours = mark(9_004, "batch");
+    add_machine(&mut survey, &ours);
+    let (proposal, _) = proposed(&survey, &SetupAnswers::default());
+    // From the other cluster's machine on.
+    assert_eq!(proposal.wanted.vmids, "9004-9999");
+    assert_eq!(
+        why(&proposal, "proxmox.vmids"),
+        "machines of ours are in it, by their marks, and no other guest: 9004 (batch-9004)"
+    );
+    let first = Mark {
+        cluster: ours.cluster.clone(),
+        ..mark(9_003, "batch")
+    };
+    add_machine(&mut survey, &first);
+    add_machine(&mut survey, &mark(9_010, "web"));
+    let (proposal, text) = proposed(&survey, &SetupAnswers::default());
+    assert_eq!(proposal.missing, Vec::<String>::new());
+    assert_eq!(proposal.wanted.vmids, "9000-9999");
+    for line in [
+        "vmids = \"9000-9999\"",
+        "[template.base.build]\nvmids = \"8900-8919\"",
+        "[pool.batch]\ntemplate = \"base\"",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    assert!(why(&proposal, "pool.name").contains("by their marks"));
+    assert!(why(&proposal, "template.name").contains("by their marks"));
+    let noted = |proposal: &Proposal, words: &str| {
+        let mut notes = proposal.notes.iter();
+        assert!(
+            notes.any(|note| note.contains(words)),
+            "{words}: {:?}",
+            proposal.notes
+        );
+    };
+    noted(&proposal, "Write [pool.web] into it");
+    noted(&proposal, ": 9010 (web-9010).");
+    assert!(
+        !proposal
+            .notes
+            .iter()
+            .any(|note| note.contains("taken by") || note.contains("outside of")),
+        "{:?}",
+        proposal.notes
+    );
+
+    // What is answered is taken, and what it leaves out is told.
+    let mut answers = SetupAnswers::default();
+    answers.proxmox.vmids = Some("7000-7999".to_owned());
+    answers.pool.name = Some("web".to_owned());
+    let (proposal, text) = proposed(&survey, &answers);
+    assert!(text.contains("[pool.web]\n"), "{text}");
+    noted(
+        &proposal,
+        "outside of the VMIDs 7000 to 7999 are left alone, and never removed: 9003 (batch-9003), 9004 (batch-9004), 9010 (web-9010)",
+    );
+    noted(&proposal, "Write [pool.batch] into it");
+}
+
+/// Nobody knows whose a VM is that cannot be read: the range is not cut off at it, and it is not called ours.
+#[test]
+fn a_vm_that_cannot_be_read_may_be_ours() {
+    let mut survey = survey();
+    add_machine(&mut survey, &mark(9_004, "batch"));
+    let guest = GuestResource::default();
+    survey.pve.resources.guests.insert(9_003, guest);
+    survey.pve.unread.insert(9_003);
+    let (proposal, _) = proposed(&survey, &SetupAnswers::default());
+    assert_eq!(proposal.wanted.vmids, "9000-9999");
+    assert_eq!(
+        why(&proposal, "proxmox.vmids"),
+        "machines of ours are in it, by their marks: 9004 (batch-9004)"
+    );
+    let told = "1 VMID of 9000-9999 is taken by other guests, which are not touched; machines get the rest. 1 of these guests could not be read";
+    assert!(
+        proposal.notes.iter().any(|note| note.starts_with(told)),
+        "{:?}",
+        proposal.notes
+    );
+}
+
+/// More machines are there than a new pool would have, on hosts without room for one more.
+#[test]
+fn a_pool_has_room_for_the_machines_that_are_there() {
+    let mut survey = survey();
+    for host in survey.pve.resources.hosts.values_mut() {
+        host.memory = 4 << 30;
+    }
+    for vmid in 9_000..9_003 {
+        add_machine(&mut survey, &mark(vmid, "workers"));
+    }
+    let (proposal, _) = proposed(&survey, &SetupAnswers::default());
+    assert_eq!(proposal.wanted.pool.max, 3);
+    let why_so = why(&proposal, "pool.max");
+    assert!(
+        why_so.starts_with("3 machines are of it there, and besides these the hosts' memory"),
+        "{why_so}"
+    );
+    for vmid in 9_003..9_007 {
+        add_machine(&mut survey, &mark(vmid, "workers"));
+    }
+    let (proposal, _) = proposed(&survey, &SetupAnswers::default());
+    assert_eq!(proposal.wanted.pool.max, 7);
+}
+
+/// Their marks say which addresses the daemon gave them.
+#[test]
+fn machines_that_are_there_keep_their_addresses() {
+    let mut survey = survey();
+    let address: IpAddr = "192.0.2.50".parse().expect("an address");
+    let with = Mark {
+        addresses: [(0, vec![address])].into(),
+        ..mark(9_003, "workers")
+    };
+    add_machine(&mut survey, &with);
+    // Its node and its VM have it, as they should.
+    if let Some(kube) = &mut survey.kube {
+        kube.nodes.push(NodeFound {
+            name: "workers-9003".to_owned(),
+            addresses: vec![address],
+            ..NodeFound::default()
+        });
+    }
+    let (proposal, text) = proposed(&survey, &SetupAnswers::default());
+    crate::config::parse(&text, "test").unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+    let network = proposal.wanted.network.as_ref().expect("a network");
+    assert_eq!(network.ranges, ["192.0.2.50-192.0.2.81"]);
+    for key in ["network.addresses", "network.ranges"] {
+        let why = why(&proposal, key);
+        assert!(why.contains("by their marks"), "{key}: {why}");
+    }
+    // Of another cluster's machine it is taken.
+    survey.ours = FormerMachines::default();
+    let mut answers = SetupAnswers::default();
+    answers.network.addresses = Some(Addresses::Ranges);
+    survey
+        .pve
+        .addresses
+        .extend((80..=254).filter_map(|last| format!("192.0.2.{last}").parse::<IpAddr>().ok()));
+    let (proposal, _) = proposed(&survey, &answers);
+    let network = proposal.wanted.network.expect("a network");
+    assert_eq!(network.ranges, ["192.0.2.18-192.0.2.49"]);
 }
 
 #[test]
@@ -205,7 +406,7 @@ fn ranges_are_proposed_where_no_dhcp_is() {
     assert_eq!(network.ranges, ["192.0.2.218-192.0.2.249"]);
     assert_eq!(network.gateway, "192.0.2.1");
     // Where a guest could not be read, no address is known to be free.
-    survey.pve.unread = 1;
+    survey.pve.unread.insert(100);
     let (proposal, _) = proposed(&survey, &answers);
     assert!(
         proposal
@@ -213,7 +414,7 @@ fn ranges_are_proposed_where_no_dhcp_is() {
             .iter()
             .any(|one| one.starts_with("network.ranges:"))
     );
-    survey.pve.unread = 0;
+    survey.pve.unread.clear();
     // On a bridge without an address nothing can be found: that is said, and nothing is guessed.
     answers.network.bridge = Some("vmbr1".to_owned());
     let (proposal, _) = proposed(&survey, &answers);

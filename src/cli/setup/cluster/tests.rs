@@ -7,7 +7,7 @@ use http::HeaderValue;
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::kubernetes::{KubeClient, in_memory};
+use crate::kubernetes::{ApiCall, KubeClient, in_memory};
 use crate::model::time::Time;
 use crate::sim::kube::{Kube, KubeSpec, KubeUserSpec, PolicyRule};
 
@@ -21,17 +21,17 @@ async fn client_of(router: axum::Router, clock: Clock) -> KubeClient {
 #[tokio::test(start_paused = true)]
 async fn config_maps_of_kubeadm_that_are_gone_are_found_by_who_may_look() {
     let clock = Clock::starting_at(Time(1_795_000_000_000));
-    let nodes = PolicyRule {
-        verbs: vec!["list".to_owned()],
+    let reads = |verb: &str, resource: &str| PolicyRule {
+        verbs: vec![verb.to_owned()],
         api_groups: vec![String::new()],
-        resources: vec!["nodes".to_owned()],
+        resources: vec![resource.to_owned()],
         ..PolicyRule::default()
     };
     let spec = KubeSpec {
         users: vec![KubeUserSpec {
             name: "pve-autoscaler".to_owned(),
             token: "of-the-daemon".to_owned(),
-            rules: vec![nodes],
+            rules: vec![reads("list", "nodes"), reads("get", "namespaces")],
             ..KubeUserSpec::default()
         }],
         ..KubeSpec::default()
@@ -64,5 +64,49 @@ async fn config_maps_of_kubeadm_that_are_gone_are_found_by_who_may_look() {
         assert_eq!(found.kubeadm_lacks, missing);
         let found = find(&daemon).await.expect("it is read");
         assert_eq!(found.kubeadm_lacks, Vec::<&str>::new());
+    }
+}
+
+/// What went wrong with a call, in words that the client has for it.
+#[test]
+fn a_server_that_is_away_is_told_from_one_that_says_no() {
+    let call = || ApiCall {
+        verb: "get",
+        kind: "version",
+        name: String::new(),
+    };
+    let not_sent = |message: &str| KubeError::NotSent {
+        call: call(),
+        message: message.into(),
+    };
+    let unknown = |code: Option<u16>, message: &str| KubeError::Unknown {
+        call: call(),
+        code,
+        message: message.into(),
+    };
+    let refused = |code: u16| KubeError::Refused {
+        call: call(),
+        code,
+        reason: "".into(),
+        message: "no".into(),
+        retry_after: None,
+    };
+    for (error, away) in [
+        (not_sent("Connection refused (os error 111)"), true),
+        (not_sent("deadline has elapsed"), true),
+        (not_sent("invalid peer certificate: UnknownIssuer"), false),
+        (not_sent("received fatal alert: CertificateExpired"), false),
+        (unknown(None, "no answer within 30 s"), true),
+        (unknown(Some(503), "no healthy upstream"), true),
+        (
+            unknown(None, "the answer cannot be used: it has no UID"),
+            false,
+        ),
+        (refused(429), true),
+        (refused(500), true),
+        (refused(401), false),
+        (refused(403), false),
+    ] {
+        assert_eq!(is_away(&error), away, "{error}");
     }
 }
