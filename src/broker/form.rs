@@ -5,8 +5,8 @@
 //! raw `;`, a second `=`, a broken escape, bytes that are no UTF-8 and control characters are
 //! refused; what passes is written anew by [`crate::pve::form`], never passed through.
 
-/// Parameters at most: a configuration write has some twenty.
-const MAX_PARAMS: usize = 64;
+/// Parameters at most: a configuration write has some twenty, and all that one may have are below this.
+const MAX_PARAMS: usize = 192;
 /// Longest name in bytes.
 const MAX_NAME: usize = 64;
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::new_vm::NewVm;
 use super::settings::NetworkSettings;
+use super::vm_options::VmOptions;
 use crate::model::pci::PciDevice;
 use crate::model::time::Span;
 use crate::model::topology::{Pinning, Topologies};
@@ -41,6 +42,9 @@ pub struct BrokerAllow {
     /// Templates of the file whose machines' firewalls may be switched on.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub template_firewalls: BTreeSet<String>,
+    /// PVE's options that machines' VMs get, by the name of their template in the file.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub template_options: BTreeMap<String, VmOptions>,
     /// What VMs may be made of without a template to clone, by the name of the template in the file.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub new_vms: BTreeMap<String, Arc<NewVm>>,

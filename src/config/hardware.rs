@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::vm_options::VmOptions;
 use crate::model::cpus::CpuSet;
 use crate::model::topology::{HostTopology, Pinning};
 use crate::model::words;
@@ -23,6 +24,8 @@ pub struct Hardware {
     pub mac_prefix: Option<String>,
     /// Further disks, by their places.
     pub disks: BTreeMap<String, FurtherDiskSettings>,
+    /// PVE's options by their names; the template's where there is none.
+    pub options: VmOptions,
 }
 
 /// A disk that a machine has beside those of its template.

@@ -20,6 +20,7 @@ pub mod settings;
 pub(crate) mod syntax;
 #[cfg(test)]
 mod tests;
+pub mod vm_options;
 pub mod yaml;
 
 use std::path::Path;

@@ -4,6 +4,7 @@
 mod free_space;
 mod pci;
 mod threshold;
+mod vm_option;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,6 +23,7 @@ use crate::model::time::Span;
 pub use free_space::FreeSpace;
 pub use pci::PciText;
 pub use threshold::Threshold;
+pub use vm_option::VmOptionValue;
 
 /// A value that is written as text in the file.
 trait Scalar: Sized + fmt::Display {

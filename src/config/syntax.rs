@@ -36,6 +36,14 @@ pub(super) fn pve_id(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
+/// The name of a mapping (`pve-configid`).
+pub(super) fn pve_config_id(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    (2..=64).contains(&text.len())
+        && text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text.bytes().all(inner)
+}
+
 /// A resource pool; PVE 8 and later nest them with `/` (`pve-poolid`).
 pub(super) fn pve_pool(text: &str) -> bool {
     text.split('/').count() <= 3 && text.split('/').all(pve_id)

@@ -9,6 +9,7 @@ mod matrix;
 mod messages;
 mod networks;
 mod notifications;
+mod options;
 mod regions;
 mod telemetry;
 mod topology;

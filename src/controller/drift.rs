@@ -15,6 +15,7 @@ use crate::config::new_vm::NewVm;
 use crate::config::settings::{
     AddressSource, JoinMethod, JoinSettings, PoolSettings, Settings, TemplateSettings,
 };
+use crate::config::vm_options;
 use crate::controller::journal::{JournalEntry, UNKNOWN_TEMPLATE};
 use crate::controller::machines::Observed;
 use crate::controller::vm_config::OwnKeys;
@@ -105,6 +106,7 @@ fn hardware(template: &TemplateSettings, pool: &PoolSettings, pinning: Pinning) 
     let hardware = &template.hardware;
     let disks = hardware.disks.iter();
     let disks: BTreeMap<&String, String> = disks.map(|(slot, disk)| (slot, disk.value())).collect();
+    let options = vm_options::from_the_next_start(&hardware.options);
     let cards = template.cards().map(|(number, card)| {
         json!({
             "number": number, "bridge": card.bridge, "vlan": card.vlan, "firewall": card.firewall,
@@ -116,6 +118,7 @@ fn hardware(template: &TemplateSettings, pool: &PoolSettings, pinning: Pinning) 
         "mac": hardware.mac_prefix, "disks": (!disks.is_empty()).then_some(disks),
         "cards": cards.collect::<Vec<Value>>(), "balloon": pool.balloon, "boot": template.boot_disk,
         "pinning": (pinning != Pinning::default()).then_some(pinning),
+        "options": (!options.is_empty()).then_some(options),
     })
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Whoever looks after PVE may write tags and notes too: tags that are not ours stay, and so do notes that somebody
 //! edited. So the journal keeps what we wrote last ([`Written`]). A key that the file does not name is left as it is.
-//! Source: `qemu-server` `PVE/QemuServer.pm`, `vmconfig_hotplug_pending` (`$fast_plug_option`, `cpuunits`, `cpulimit`).
+//! Source: `qemu-server` `PVE/QemuServer.pm`, `vmconfig_hotplug_pending` (`$fast_plug_option`, `cpuunits`, `cpulimit`,
+//! `hotplug`, `tablet`).
 //! The resource pool is no part of a VM's configuration: `pve-manager` `PVE/API2/Pool.pm`, `update_pool`. Security groups stand
 //! with its firewall, see [`groups`].
 
@@ -23,8 +24,6 @@ use crate::model::mark::{self, Mark};
 use crate::model::region::{Machine, RegionName, Step};
 use crate::pve::{FirewallRule, GuestResource, VmConfig};
 
-/// Keys of a VM's configuration that take effect while it runs, tags and description apart.
-const PLAIN: [&str; 4] = ["cpulimit", "cpuunits", "onboot", "startup"];
 /// The name of the notes above the mark where a difference is told; PVE's key for them.
 pub const DESCRIPTION: &str = "description";
 /// The name of the resource pool where a difference is told.
@@ -170,14 +169,13 @@ pub fn changes(
     };
     let template = settings.templates.get(mark.template.as_str());
     let wanted = vm_config::in_place(template, pool);
-    let plain = PLAIN.into_iter().filter_map(|key| {
-        let wanted = wanted.get(key)?;
+    let plain = wanted.into_iter().filter_map(|(key, wanted)| {
         let is = config.raw.get(key);
-        let same = vm_config::same(key, is.map(String::as_str), wanted);
+        let same = vm_config::same(key, is.map(String::as_str), &wanted);
         (!same).then(|| SettingChange {
             key,
             is: is.cloned().unwrap_or_default(),
-            wanted: wanted.clone(),
+            wanted,
         })
     });
     let mut changes: Vec<SettingChange> = plain.collect();

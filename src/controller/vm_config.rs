@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::config::hardware::{balloon, cpu_keys, cpu_limit, mac};
 use crate::config::settings::{NetCardSettings, PoolSettings, Settings, TemplateSettings};
+use crate::config::vm_options;
 use crate::model::cpus::CpuSet;
 use crate::model::mark::Mark;
 use crate::model::policy::InstanceType;
@@ -138,6 +139,10 @@ pub fn write(
     wanted.extend(of_template(template, network));
     wanted.extend(numbered(instance_type, network));
     wanted.extend(network.cpus.clone());
+    for (name, value) in &template.hardware.options {
+        let now = current.get(name).map(String::as_str);
+        wanted.insert(name.clone(), vm_options::written(name, value, now));
+    }
     for (number, card) in template.cards() {
         let key = format!("net{number}");
         let mac = network.macs.get(&number);
@@ -225,6 +230,7 @@ pub(super) fn in_place(
         // Unless the file says so the autoscaler, not the host's boot, decides which machines run.
         wanted.insert("onboot", u8::from(hardware.onboot).to_string());
         wanted.extend(hardware.startup.clone().map(|order| ("startup", order)));
+        wanted.extend(vm_options::in_place(&hardware.options));
     }
     let units = pool.cpu_units.map(|units| units.to_string());
     wanted.extend(units.map(|units| ("cpuunits", units)));
@@ -294,7 +300,9 @@ pub(super) fn same(key: &str, current: Option<&str>, wanted: &str) -> bool {
         ("tags", Some(current)) => tag_set(current) == tag_set(wanted),
         ("onboot" | "protection" | "numa", None) => wanted == "0",
         // Numbers that PVE may tell as 1.50 or 1.5.
-        ("cpulimit", Some(current)) => current.parse::<f64>() == wanted.parse::<f64>(),
+        ("cpulimit" | "migrate_downtime", Some(current)) => {
+            current.parse::<f64>() == wanted.parse::<f64>()
+        }
         ("affinity", Some(current)) => CpuSet::read(current) == CpuSet::read(wanted),
         (key, Some(current)) if is_numa(key) => {
             let sorted = |text: &str| text.split(',').map(str::to_owned).collect::<BTreeSet<_>>();

@@ -141,6 +141,22 @@ fn an_mtu_above_the_bridges_is_wrong() {
     }
 }
 
+/// The file has an MTU for a card whose model only the template knows: PVE starts the machines without it.
+#[test]
+fn an_mtu_of_a_card_that_is_no_virtio_one_is_a_warning() {
+    let mut spec = PveSpec::default();
+    for machine in &mut spec.machines {
+        let card = "e1000=BC:24:11:00:00:01,bridge=vmbr0".to_owned();
+        machine.config.insert("net0".to_owned(), card);
+    }
+    let warning = "\"warning\" \"template debian: net0 has MTU 1400 and is a card of model e1000, and PVE sets it for virtio cards alone";
+    let (_simulators, config) = configured(&spec, "mtu = 1400\n");
+    all_said(&of_probe(&config, "network"), &[warning]);
+    let (_simulators, config) = configured(&spec, "mtu = 1400\nnic_model = \"virtio\"\n");
+    let found = of_probe(&config, "network");
+    assert!(!found.iter().any(|line| line.contains("MTU")), "{found:#?}");
+}
+
 /// A cluster with a VNet, and a token that has `SDN.Use` on these paths alone.
 fn with_vnet(paths: &[&str], more: &[&str]) -> PveSpec {
     let mut spec = PveSpec::default();

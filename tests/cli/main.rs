@@ -87,6 +87,34 @@ fn a_wrong_file_ends_with_2_and_names_the_place_on_stderr() {
     );
 }
 
+/// Options of PVE's by their names: an unknown one, one that has a key, one that leads out of the guest, and a value that PVE refuses.
+#[test]
+fn a_wrong_option_of_pves_is_told_with_its_line_and_what_to_write() {
+    let text_of_file = "version = 1\n[proxmox]\nvmids = \"9000-9019\"\n[template.a]\nvmid = 8000\n[template.a.options]\n\
+        rng = \"/dev/urandom\"\nonboot = true\nargs = \"-S\"\nkeyboard = \"dvorak\"\ntablet = false\n";
+    let (_folder, path) = file(text_of_file);
+    let output = program()
+        .arg("check")
+        .arg("--config")
+        .arg(&path)
+        .output()
+        .expect("it runs");
+    assert_eq!(output.status.code(), Some(2));
+    let (said, name) = (text(&output.stderr), path.display());
+    for wanted in [
+        "7:7: template.a.options.rng = \"/dev/urandom\": PVE has no such option of a VM; did you mean `rng0`? the options here are acpi, ",
+        "8:10: template.a.options.onboot = true: cannot be set here: expected onboot of the template",
+        "9:8: template.a.options.args = \"-S\": cannot be set here: arguments of QEMU reach every file",
+        "10:12: template.a.options.keyboard = \"dvorak\": expected one of de, de-ch",
+    ] {
+        assert!(
+            said.contains(&format!("{name}:{wanted}")),
+            "{wanted}: {said}"
+        );
+    }
+    assert!(!said.contains("tablet ="), "{said}");
+}
+
 #[test]
 fn a_missing_file_ends_with_2() {
     let output = program()

@@ -163,6 +163,35 @@ fn machines_get_further_disks_and_hardware_and_take_them_along() {
     });
 }
 
+/// Options of PVE's that have no key: the VM has them before it starts, with its own UUID beside what the file says of its firmware's tables.
+#[test]
+fn machines_get_the_options_that_the_file_names() {
+    let options = "options = { rng0 = \"source=/dev/urandom\", watchdog = \"model=i6300esb,action=reset\", tablet = false, \
+        migrate_downtime = 0.5, smbios1 = \"sku=worker\" }\n";
+    simulate(async {
+        let scene = live(&config(options, "")).await;
+        assert_eq!(scene.findings(), Vec::<String>::new());
+        let vms = scene.world.pve.vms();
+        let machines: Vec<_> = vms.iter().filter(|vm| vm.vmid >= 9100).collect();
+        assert_eq!(machines.len(), 2, "{machines:?}");
+        for vm in machines {
+            assert!(vm.running, "{vm:?}");
+            for (key, value) in [
+                ("rng0", "source=/dev/urandom"),
+                ("watchdog", "model=i6300esb,action=reset"),
+                ("tablet", "0"),
+                ("migrate_downtime", "0.5"),
+                (
+                    "smbios1",
+                    &*format!("base64=1,sku=d29ya2Vy,uuid={}", vm.uuid),
+                ),
+            ] {
+                assert_eq!(vm.config.get(key).map(String::as_str), Some(value), "{key}");
+            }
+        }
+    });
+}
+
 /// A disk for which no host has room: no clone is asked for, and the pods are told why. One on a storage that nobody sees is tried, and
 /// PVE's words are told.
 #[test]

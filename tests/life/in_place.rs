@@ -144,6 +144,29 @@ fn vms_that_run_follow_the_file_and_keep_what_is_others() {
     });
 }
 
+/// Of PVE's options those follow that a VM takes while it runs; the others are for machines to come.
+#[test]
+fn options_follow_where_a_vm_that_runs_takes_them() {
+    simulate(async {
+        let options =
+            "onboot = true\noptions = { tablet = false, rng0 = \"source=/dev/urandom\" }\n";
+        let after = config(options, BEFORE);
+        let counted = std::cell::Cell::new(0);
+        let scene = reloaded(BTreeMap::new(), &after, |scene| counted.set(writes(scene))).await;
+        assert_eq!(scene.findings(), Vec::<String>::new());
+        assert_eq!(scene.machines_made(), 2);
+        for vm in machines(&scene) {
+            assert!(vm.running, "{vm:?}");
+            let has = |key: &str| vm.config.get(key).map(String::as_str);
+            assert_eq!((has("tablet"), has("rng0")), (Some("0"), None));
+        }
+        assert_eq!(writes(&scene) - counted.get(), 2, "each once");
+        let name = &machines(&scene)[0].name;
+        let told = format!("of machine {name} in place: its VM is not as the file says: tablet");
+        expect_told(&events(&scene).await, &[("Node UpdatedInPlace", &told)]);
+    });
+}
+
 /// PVE makes another value of what is written: that is seen, told, and not tried again, and the rest is written.
 #[test]
 fn what_pve_does_not_keep_is_written_once_and_told() {

@@ -138,6 +138,35 @@ fn an_imported_image_grows_to_the_instance_types_disk() {
     });
 }
 
+/// There is no template to set an option at: the file's options come to the VM before it starts, and its UUID and name stay.
+#[test]
+fn a_vm_of_settings_has_the_options_of_the_file() {
+    simulate(async {
+        let options = "[template.debian.options]\nrng0 = \"source=/dev/urandom\"\ntablet = false\nmachine = \"q35,viommu=virtio\"\n\
+            smbios1 = \"manufacturer=Shop\"\n";
+        let scene = Scene::new(5, &of_settings(options, ""), golden());
+        lasting_token(&scene, TOKEN).await;
+        let stays = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(30));
+        scene.live(None, 0, stays, Duration::from_mins(3)).await;
+        let vm = scene.world.pve.vm(9100).expect("a VM");
+        for (key, value) in [
+            ("rng0", "source=/dev/urandom"),
+            ("tablet", "0"),
+            ("machine", "q35,viommu=virtio"),
+        ] {
+            assert_eq!(vm.config.get(key).map(String::as_str), Some(value), "{key}");
+        }
+        let smbios = &vm.config["smbios1"];
+        let beginning = "base64=1,manufacturer=U2hvcA==,serial=";
+        assert!(smbios.starts_with(beginning), "{smbios}");
+        let ready = node(&scene);
+        assert_eq!(ready["status"]["nodeInfo"]["systemUUID"], *vm.uuid);
+        let labels = &ready["metadata"]["labels"];
+        assert_eq!(labels["pve-autoscaler.io/pool"], "general");
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
 /// Its kubelet tells another system UUID than the VM's: the name alone proves nothing. The node is not taken, and gets neither the
 /// pool's labels nor our annotation.
 #[test]

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::config::hardware::{balloon, cpu_keys, mac};
+use crate::config::vm_options;
 use crate::model::mark::{self, Mark, Ownership};
 use crate::model::pci::PciDevice;
 use crate::model::topology::is_numa;
@@ -58,6 +59,7 @@ pub(in crate::broker) fn check(
     memory_kept(policy, call, mark)?;
     further_disks(policy, call, mark, config)?;
     pci_devices(policy, call, mark)?;
+    named_options(policy, call, mark, config)?;
     own_cpus(policy, call, mark)?;
     iso_drives(call, mark, config)?;
     if let Some(key) = call.param("disk") {
@@ -238,6 +240,32 @@ fn pci_devices(policy: &BrokerPolicy, call: &AdmittedCall, mark: &Mark) -> Resul
                 "parameter {name}: instance type {} has {}",
                 mark.instance_type,
                 device.map_or_else(|| "no such device".to_owned(), PciDevice::value)
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// PVE's options as the file has them for machines of this template, each by its name.
+fn named_options(
+    policy: &BrokerPolicy,
+    call: &AdmittedCall,
+    mark: &Mark,
+    config: &VmConfig,
+) -> Result<(), String> {
+    let options = policy.allow.template_options.get(&mark.template);
+    for (name, value) in &call.params {
+        if call.rule.name != "config" || !vm_options::may_be_named(name) {
+            continue;
+        }
+        let now = config.raw.get(name).map(String::as_str);
+        let own = options.and_then(|options| options.get(name));
+        let own = own.map(|own| vm_options::written(name, own, now));
+        if own.as_ref() != Some(value) {
+            return Err(format!(
+                "parameter {name}: the configuration gives machines of template {} {} there",
+                mark.template,
+                own.as_deref().unwrap_or("nothing")
             ));
         }
     }

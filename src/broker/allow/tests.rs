@@ -608,3 +608,22 @@ fn ssh_keys_may_go_where_the_file_says_so() {
     };
     assert!(file("[]").no_ssh_keys && file("[]").ssh_keys.is_empty());
 }
+
+/// The configuration call has a parameter for each option that a file may name, and none for one that it may not.
+#[test]
+fn the_options_that_a_file_may_name_are_parameters() {
+    let config = RULES.iter().find(|rule| rule.name == "config");
+    let params = config.expect("the call").params;
+    let missing: Vec<String> = crate::config::vm_options::names()
+        .filter(|name| params.iter().all(|param| param.name != name))
+        .collect();
+    assert_eq!(missing, Vec::<String>::new());
+    for name in ["args", "hookscript", "ivshmem", "lock", "vmgenid", "arch"] {
+        assert!(params.iter().all(|param| param.name != name), "{name}");
+    }
+    assert!(
+        params.len() < 192,
+        "a form has room for all: {}",
+        params.len()
+    );
+}

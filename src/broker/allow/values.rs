@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use crate::config::vm_options::SMBIOS;
 use crate::model::cpus::CpuSet;
 use crate::model::mark::{self, Mark, Ownership};
 use crate::model::network::fixed_addresses;
@@ -399,6 +400,23 @@ pub(super) fn hugepages(policy: &BrokerPolicy, value: &str) -> ValueCheck {
 
 pub(super) fn startup(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     configured(&policy.guest.startups, value)
+}
+
+/// An option of PVE's as some template has it; that it is this one, and the machine's template, is seen in `against`.
+pub(super) fn vm_option(policy: &BrokerPolicy, value: &str) -> ValueCheck {
+    let mut named = policy.allow.template_options.values().flatten();
+    let right = named.any(|(_, own)| own == value);
+    when(right, "what a template in the configuration says")
+}
+
+/// The firmware's tables, of which a template says a part; the rest is compared with the VM's own in `against`.
+pub(super) fn smbios(policy: &BrokerPolicy, value: &str) -> ValueCheck {
+    let mut templates = policy.allow.template_options.values();
+    let named = templates.any(|options| options.contains_key(SMBIOS));
+    when(
+        named && value.len() <= MAX_COMPARED,
+        "what a template in the configuration says, beside the VM's own UUID",
+    )
 }
 
 /// A limit that some pool has; that it is the machine's is seen in `against`.

@@ -11,6 +11,7 @@ mod hardware;
 mod isos;
 mod limits;
 mod new_vms;
+mod options;
 mod ownership;
 mod pools;
 mod proofs;

@@ -34,6 +34,8 @@ pub(super) struct Card {
     pub(super) vlan: Option<u16>,
     /// The card's MTU in bytes, where PVE compares it with the bridge's.
     mtu: Option<u32>,
+    /// An MTU in bytes that the card's model, which follows, cannot have: PVE passes it over.
+    idle_mtu: Option<(u32, String)>,
 }
 
 /// The cards that a template's machines come to have: its own, with what the file says of them.
@@ -84,14 +86,15 @@ fn card(number: u8, own: Option<&Net>, of_file: Option<&NetCardSettings>) -> Opt
         let mut rest = own?.rest.iter();
         rest.find_map(|(key, value)| value.parse().ok().filter(|_| key == "mtu"))
     });
-    let virtio = model.is_none_or(|model| model == "virtio");
+    let other = model.filter(|model| *model != "virtio");
     Some(Card {
         number,
         bridge,
         vlan: of_file
             .and_then(|of| of.vlan)
             .or_else(|| own.and_then(|own| own.tag)),
-        mtu: mtu.filter(|mtu| virtio && *mtu != AS_THE_BRIDGE),
+        mtu: mtu.filter(|mtu| other.is_none() && *mtu != AS_THE_BRIDGE),
+        idle_mtu: mtu.zip(other.map(str::to_owned)),
     })
 }
 
@@ -140,6 +143,16 @@ pub(super) fn judge(
         judge_presence(template, bridge, &[names(&with), names(&without)], findings);
     }
     for card in cards {
+        if let Some((mtu, model)) = &card.idle_mtu {
+            let number = card.number;
+            findings
+                .warning(format!(
+                    "template {template}: net{number} has MTU {mtu} and is a card of model {model}, and PVE sets it for virtio cards alone: machines start without it, and with a warning"
+                ))
+                .mend(format!(
+                    "a virtio card (in [template.{template}] nic_model of net0, model of a further one), or no mtu there and in the template's own net{number}"
+                ));
+        }
         let mut remarks: BTreeMap<Remark, Vec<&str>> = BTreeMap::new();
         for (host, bridges) in &looked {
             let Some(bridge) = bridges.get(&card.bridge) else {

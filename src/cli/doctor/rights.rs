@@ -11,6 +11,7 @@ use super::region::{AT_A_TIME, RegionSeen, SeenRegion};
 use super::templates::{self, copies};
 use crate::config::Settings;
 use crate::config::settings::{Channel, TemplateSettings};
+use crate::config::vm_options::{self, OptionPrivilege};
 use crate::pve::{BridgeKind, Client};
 
 /// Hosts that are asked for their VNets.
@@ -180,19 +181,20 @@ pub(in crate::cli) fn needed(
     for (_, template) in templates::of(name, settings) {
         let machines = on_machines(name, template, settings);
         add(machines.clone(), &ON_MACHINES);
-        add(machines, &[agent]);
+        add(machines.clone(), &[agent]);
         if template.hardware.startup.is_some() {
             // PVE asks for it: the order concerns all guests of a host.
             add("/".to_owned(), &["Sys.Modify"]);
+        }
+        for privilege in of_options(template) {
+            let path = privilege.path.unwrap_or_else(|| machines.clone());
+            add(path, &[privilege.name]);
         }
         for path in of_template(seen, template) {
             add(path, &ON_TEMPLATE);
         }
         if template.new_vm.is_some() {
-            add(
-                on_machines(name, template, settings),
-                &["VM.Config.CDROM", "VM.Config.HWType"],
-            );
+            add(machines.clone(), &["VM.Config.CDROM", "VM.Config.HWType"]);
         }
         for storage in storages(seen, template) {
             let privileges = ["Datastore.AllocateSpace", "Datastore.Audit"];
@@ -205,7 +207,7 @@ pub(in crate::cli) fn needed(
                 "Datastore.Audit",
             ];
             add(format!("/storage/{}", cloud_init.storage), &privileges);
-            add(on_machines(name, template, settings), &["VM.Config.CDROM"]);
+            add(machines, &["VM.Config.CDROM"]);
         }
         let own = bridges::cloned(seen, template);
         for card in bridges::wanted(seen, template).union(&own) {
@@ -228,6 +230,12 @@ pub(in crate::cli) fn needed(
         }
     }
     needed
+}
+
+/// What PVE asks for of the options that the file has for a template's machines.
+fn of_options(template: &TemplateSettings) -> impl Iterator<Item = OptionPrivilege> + '_ {
+    let options = template.hardware.options.iter();
+    options.flat_map(|(name, value)| vm_options::privileges(name, value).unwrap_or_default())
 }
 
 /// Where the right to clone a template is asked for: on each copy that is there, and on the resource pool that is to have those to come.

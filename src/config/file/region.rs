@@ -13,7 +13,9 @@ use super::hardware::{FurtherDisk, NicModel, Startup};
 use super::host::OneHost;
 use super::network::NetCard;
 use super::topology::Topology;
-use crate::config::scalar::{Cpu, Duration, FreeSpace, Overcommit, Ratio, Size, VmidRange};
+use crate::config::scalar::{
+    Cpu, Duration, FreeSpace, Overcommit, Ratio, Size, VmOptionValue, VmidRange,
+};
 use crate::model::time::Span;
 
 /// The broker. What it lets the daemon do follows from the regions, templates, instance types and
@@ -299,6 +301,12 @@ pub struct Template {
     /// Whether the guest sees a NUMA node for each socket, with its part of the memory. Default: as the template has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<bool>,
+    /// Options of PVE's for its machines' VMs that have no key here, by PVE's names: `rng0 = "source=/dev/urandom"`,
+    /// `watchdog = "model=i6300esb,action=reset"`, `tablet = false`. Those that have a key are errors that name it, and so is what would
+    /// let a guest out of its VM (`args`, `hookscript`). More: [machines](machines.md#options-of-pves). Default: as the template has them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(default)]
+    pub options: BTreeMap<String, VmOptionValue>,
     /// Cloud-init's `ipconfig0`, such as `ip=dhcp` or `ip=dhcp,ip6=auto`. A fixed address such as
     /// `ip=192.0.2.10/24,gw=192.0.2.1` is one machine's: its template is that of one pool with `max = 1`.
     #[serde(skip_serializing_if = "Option::is_none")]

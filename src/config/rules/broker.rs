@@ -14,6 +14,7 @@ use crate::config::settings::{
     BrokerAllow, BrokerSettings, Channel, NetworkSettings, PoolAllow, TemplateSettings, TypeAllow,
 };
 use crate::config::syntax;
+use crate::config::vm_options::VmOptions;
 use crate::model::policy::{InstanceType, Policy, PoolPolicy};
 use crate::model::topology::Topologies;
 
@@ -70,6 +71,7 @@ pub(super) fn broker(
             template_pools: template_pools(all, is_local),
             template_groups: template_groups(all, is_local),
             template_firewalls: template_firewalls(all, is_local),
+            template_options: template_options(all, is_local),
             new_vms: new_vms(all, is_local),
             max_cores: types.values().map(|kind| kind.cores).max().unwrap_or(0),
             max_memory: most(|kind| kind.memory),
@@ -128,6 +130,18 @@ fn template_firewalls(
         .filter(|(_, template)| is_local(&template.region));
     let on = local.filter(|(_, template)| template.switches_firewall_on());
     on.map(|(name, _)| name.to_string()).collect()
+}
+
+/// PVE's options of these templates' machines.
+fn template_options(
+    all: &BTreeMap<Arc<str>, TemplateSettings>,
+    is_local: impl Fn(&Arc<str>) -> bool,
+) -> BTreeMap<String, VmOptions> {
+    let local = all
+        .iter()
+        .filter(|(_, template)| is_local(&template.region));
+    let options = local.map(|(name, of)| (name.to_string(), of.hardware.options.clone()));
+    options.filter(|(_, options)| !options.is_empty()).collect()
 }
 
 /// What VMs of these templates are made of, where none is cloned.

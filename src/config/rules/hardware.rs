@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::pools::ResolvedPool;
 use super::regions::{ResolvedRegion, ResolvedRegions};
-use super::{Problems, shared};
+use super::{Problems, options, shared};
 use crate::config::file::{self, ConfigFile, NicModel};
 use crate::config::hardware::{FurtherDiskSettings, Hardware, MACS};
 use crate::config::place::KeyPath;
@@ -76,6 +76,7 @@ pub(super) fn hardware(
         numa: template.numa,
         mac_prefix: prefix.map(str::to_ascii_uppercase),
         disks: disks(template, &path.at("disk"), problems),
+        options: options::options(template, path, problems),
     }
 }
 

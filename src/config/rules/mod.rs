@@ -17,6 +17,7 @@ mod kubelet;
 mod labels;
 mod networks;
 mod notifications;
+mod options;
 mod pools;
 mod regions;
 mod sources;

@@ -7,7 +7,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::regions::{ResolvedRegion, ResolvedRegions, region_of};
-use super::{Problems, builds, cloud_init, creations, each, hardware, ipconfig, name, shared};
+use super::{
+    Problems, builds, cloud_init, creations, each, hardware, ipconfig, name, options, shared,
+};
 use crate::config::file::{self, CloneKind, ConfigFile};
 use crate::config::new_vm;
 use crate::config::place::KeyPath;
@@ -86,6 +88,7 @@ pub(super) fn templates(
     builds::check_apart(file, problems);
     builds::check_pools(&templates, regions, problems);
     hardware::check_macs(&templates, regions, problems);
+    options::check_channels(&templates, regions, problems);
     templates
 }
 

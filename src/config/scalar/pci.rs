@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::Scalar;
+use crate::config::syntax;
 use crate::model::pci::PciDevice;
 
 /// A mapping with PVE's options behind it: `"gpu"`, `"gpu,pcie=1,x-vga=1"`.
@@ -18,7 +19,7 @@ impl Scalar for PciText {
         let mut parts = text.split(',').map(str::trim);
         let name = parts.next()?;
         let mut device = PciDevice {
-            mapping: is_config_id(name).then(|| name.into())?,
+            mapping: syntax::pve_config_id(name).then(|| name.into())?,
             ..PciDevice::default()
         };
         let mut seen = Vec::new();
@@ -42,14 +43,6 @@ impl Scalar for PciText {
         }
         Some(PciText(device))
     }
-}
-
-/// PVE's `pve-configid`.
-fn is_config_id(text: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    (2..=64).contains(&text.len())
-        && text.starts_with(|first: char| first.is_ascii_alphabetic())
-        && text.bytes().all(inner)
 }
 
 impl fmt::Display for PciText {

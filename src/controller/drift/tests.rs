@@ -72,6 +72,10 @@ fn what_can_change_in_place_or_is_nobodys_promise_is_no_drift() {
             "vmid = 9000\nonboot = true\nstartup = { order = 3 }",
         ),
         ("vmid = 9000", "vmid = 9000\nresource_pool = \"k8s\""),
+        (
+            "vmid = 9000",
+            "vmid = 9000\noptions = { tablet = false, shares = 500, hotplug = \"usb\" }",
+        ),
     ] {
         let file = FILE.replace(from, to);
         assert_ne!(file, FILE);
@@ -98,6 +102,17 @@ fn each_part_has_its_name() {
         ("\"host\"", "\"x86-64-v3\"", Drift::Hardware),
         ("vmid = 9000", "vmid = 9000\nvlan = 20", Drift::Hardware),
         ("max = 3", "max = 3\nhugepages = \"2M\"", Drift::Hardware),
+        (
+            "vmid = 9000",
+            "vmid = 9000\noptions = { rng0 = \"source=/dev/urandom\" }",
+            Drift::Hardware,
+        ),
+        // The VM's tablet cannot go while it gives nothing of USB to a guest that runs.
+        (
+            "vmid = 9000",
+            "vmid = 9000\noptions = { tablet = false, hotplug = \"disk\" }",
+            Drift::Hardware,
+        ),
         (
             "vmid = 9000",
             "vmid = 9000\nci_user = \"ann\"",

@@ -110,6 +110,26 @@ fn what_the_file_says_otherwise_is_to_change() {
     );
 }
 
+/// Options of PVE's follow the file where a VM takes them while it runs; the others are left to the machines that come.
+#[test]
+fn options_that_a_vm_takes_while_it_runs_follow_the_file() {
+    let options = "options = { tablet = false, shares = 500, migrate_downtime = 0.5, rng0 = \"/dev/urandom\", kvm = true }";
+    let file = FILE.replace("vmid = 9000", &format!("vmid = 9000\n{options}"));
+    assert_ne!(file, FILE);
+    assert_eq!(
+        found(&file, &with("tablet", "1"), &written()),
+        [
+            "migrate_downtime:  -> 0.5",
+            "shares:  -> 500",
+            "tablet: 1 -> 0"
+        ]
+    );
+    let mut vm = with("tablet", "0");
+    vm["shares"] = json!(500);
+    vm["migrate_downtime"] = json!("0.50");
+    assert_eq!(found(&file, &vm, &written()), [""; 0]);
+}
+
 /// A write whose answer was lost may have been carried out: what the VM has since is ours all the same, and follows the file.
 #[test]
 fn what_was_asked_without_an_answer_is_ours() {

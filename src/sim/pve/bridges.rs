@@ -136,6 +136,27 @@ impl PveWorld {
         json!(rows)
     }
 
+    /// What PVE says of cards that it makes without the MTU they name (`print_netdevice_full`).
+    pub(super) fn card_warnings(&self, vmid: u32) -> Vec<String> {
+        let config = self.vms.get(&vmid).map(|vm| &vm.config);
+        let cards = config.into_iter().flatten();
+        let cards = cards.filter(|(key, _)| {
+            let number = key.strip_prefix("net");
+            number.is_some_and(|number| number.parse::<u32>().is_ok())
+        });
+        let ignored = cards.filter_map(|(key, value)| {
+            let options = properties(value, "model");
+            let mtu = options.get("mtu")?;
+            let why = match options.get("bridge") {
+                Some(_) if is_virtio(&options) => return None,
+                Some(_) => "not using VirtIO",
+                None => "no bridge configured",
+            };
+            Some(format!("netdev {key}: ignoring MTU '{mtu}', {why}"))
+        });
+        ignored.collect()
+    }
+
     /// Whether the cards of a VM can be made on a host.
     pub(super) fn check_cards(&self, host: &SimHost, vm: &SimVm) -> WorkerEnd {
         for (key, value) in vm.config.iter().filter(|(key, _)| key.starts_with("net")) {
@@ -147,9 +168,8 @@ impl PveWorld {
             if vnet.is_none() && !host.spec.bridges.iter().any(|one| one == bridge) {
                 return Err(format!("bridge '{bridge}' does not exist"));
             }
-            let virtio = options.contains_key("virtio") || options.get("model") == Some(&"virtio");
             let mtu = options.get("mtu").and_then(|mtu| mtu.parse::<u32>().ok());
-            if let Some(mtu) = mtu.filter(|mtu| virtio && *mtu != 1) {
+            if let Some(mtu) = mtu.filter(|mtu| is_virtio(&options) && *mtu != 1) {
                 check_mtu(key, mtu, mtu_of(host, bridge))?;
             }
             let tag = options.get("tag").and_then(|tag| tag.parse::<u16>().ok());
@@ -164,6 +184,11 @@ impl PveWorld {
         }
         Ok(())
     }
+}
+
+/// Whether a card of these options is a paravirtualised one.
+fn is_virtio(options: &BTreeMap<&str, &str>) -> bool {
+    options.contains_key("virtio") || options.get("model") == Some(&"virtio")
 }
 
 /// A bridge as PVE tells it. The first carries the host's own address, as the installer sets it up.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::disks::{CLOUDINIT_SIZE, Drive, NewVolume, format_size, parse_size, zfs_reservation};
 use super::locks::VM_LOCK;
-use super::options::{OptionRight, applies_running, hotplugged, option, right};
+use super::options::{applies_running, hotplugged, option};
 use super::schema::{is_disk, split};
 use super::wire::{ErrorAnswer, ParamValue};
 use super::world::{PveWorld, SimVm};
@@ -134,67 +134,6 @@ impl Pve {
         made.map_or_else(|| super::values::normal(key, text), Ok)
     }
 
-    fn check_rights<'a>(
-        &self,
-        asked: &CheckedCall,
-        keys: impl Iterator<Item = &'a String>,
-    ) -> Result<(), ErrorAnswer> {
-        if asked.caller.is_root() {
-            return Ok(());
-        }
-        // A VM to be made has its rights from the pool it is made in.
-        let path = asked.given("pool").map_or_else(
-            || format!("/vms/{}", asked.vmid),
-            |pool| format!("/pool/{pool}"),
-        );
-        for key in keys {
-            match right(key) {
-                OptionRight::Root => {
-                    return Err(ErrorAnswer::die(format!(
-                        "only root can set '{key}' config"
-                    )));
-                }
-                OptionRight::Any(privileges) => self.need(&asked.caller, &path, privileges)?,
-            }
-            if key == "startup" {
-                self.need(&asked.caller, "/", &["Sys.Modify"])?;
-            }
-            if key.starts_with("hostpci") {
-                self.check_device(asked, key)?;
-            }
-            let value = asked.text(key);
-            if is_disk(key)
-                && value.contains("/dev/")
-                    | value.starts_with('/')
-                    | value.contains("import-from=/")
-            {
-                return Err(ErrorAnswer::die(
-                    "Only root can pass arbitrary filesystem paths.",
-                ));
-            }
-            if is_disk(key) && !value.is_empty() {
-                let drive = Drive::parse(value);
-                if drive.is_cloudinit() || drive.option("media") == Some("cdrom") {
-                    self.need(&asked.caller, &path, &["VM.Config.CDROM"])?;
-                }
-                if drive.is_iso() {
-                    let path = format!("/storage/{}", drive.storage());
-                    let any = ["Datastore.AllocateSpace", "Datastore.Audit"];
-                    self.need(&asked.caller, &path, &any)?;
-                } else if !drive.is_empty_cdrom() {
-                    let path = format!("/storage/{}", drive.storage());
-                    self.need(&asked.caller, &path, &["Datastore.AllocateSpace"])?;
-                }
-            }
-            if key.starts_with("net")
-                && let Some(path) = self.world(|world, _| world.path_of_card(value))
-            {
-                self.need(&asked.caller, &path, &["SDN.Use"])?;
-            }
-        }
-        Ok(())
-    }
-
     /// `PUT config`: waits for the VM's lock while the caller waits.
     pub(super) async fn config_set(&self, asked: CheckedCall) -> Result<Value, ErrorAnswer> {
         let edit = Edit::read(self, &asked, false)?;
@@ -319,8 +258,13 @@ impl PveWorld {
                 self.give_way(vm, key);
                 park(vm, key, &value);
             }
-            let at_once = !vm.run.is_on() || applies_running(key) || hotplugged(key, &value);
+            let now = vm.text("hotplug");
+            let at_once = !vm.run.is_on() || applies_running(key) || hotplugged(key, &value, now);
             vm.pending.remove(key);
+            // Its line is none that PVE reads back, and what is in force stays.
+            if key == "affinity" && value.is_empty() {
+                continue;
+            }
             if edit.numbers.contains(key) {
                 vm.numbers.insert(key.clone());
             } else {
@@ -360,7 +304,10 @@ impl PveWorld {
             } else if !drive.is_empty_cdrom() && !drive.is_iso() {
                 keep_unused(vm, drive.file);
             }
-        } else if vm.run.is_on() && !applies_running(key) && !hotplugged(key, &old) {
+        } else if vm.run.is_on()
+            && !applies_running(key)
+            && !hotplugged(key, &old, vm.text("hotplug"))
+        {
             vm.pending.insert(key.to_owned(), None);
         } else {
             vm.config.remove(key);

@@ -97,6 +97,8 @@ impl PveWorld {
         let mut vm = SimVm::new(vmid, &asked.node);
         for (key, value) in &edit.set {
             match self.prepare(&vm, key, value, root, now) {
+                // Its line is none that PVE reads back.
+                Ok(text) if key == "affinity" && text.is_empty() => {}
                 Ok(text) => drop(vm.config.insert(key.clone(), text)),
                 Err(words) => {
                     self.volumes.retain(|_, volume| volume.vmid != vmid);

@@ -1,5 +1,6 @@
 //! The options of a VM's configuration: their types, and who may set them.
 
+use super::device_formats::features;
 use super::schema::ParamKind::{Boolean, Enum, Format, Integer, Number, Pattern, Properties, Text};
 use super::schema::{
     DNS_NAME, ParamSchema, STORAGE, anything, is_disk, many, may, split, tag_list, url_encoded,
@@ -187,7 +188,8 @@ pub(super) fn right(key: &str) -> OptionRight {
             "ipconfig" => OptionRight::Any(&["VM.Config.Cloudinit", "VM.Config.Network"]),
             "net" => OptionRight::Any(&["VM.Config.Network"]),
             "numa" => OptionRight::Any(&["VM.Config.CPU"]),
-            "serial" | "usb" | "hostpci" | "virtiofs" => OptionRight::Any(&["VM.Config.HWType"]),
+            "serial" | "usb" | "hostpci" => OptionRight::Any(&["VM.Config.HWType"]),
+            "virtiofs" => OptionRight::Any(&["VM.Config.Disk"]),
             _ => OptionRight::Root,
         },
     }
@@ -197,6 +199,8 @@ pub(super) fn right(key: &str) -> OptionRight {
 pub(super) fn applies_running(key: &str) -> bool {
     const AT_ONCE: &[&str] = &[
         "lock",
+        "migrate_downtime",
+        "migrate_speed",
         "name",
         "onboot",
         "shares",
@@ -223,8 +227,22 @@ pub(super) fn applies_running(key: &str) -> bool {
     AT_ONCE.contains(&key) || ["unused", "ipconfig"].contains(&stem)
 }
 
-/// Options that the default `hotplug` (network, disk, usb) gives to a running VM at once; and another CD in a drive.
-pub(super) fn hotplugged(key: &str, value: &str) -> bool {
+/// Options that the default `hotplug` (network, disk, usb) gives to a running VM at once; and another CD in a drive. `now` is the VM's own
+/// `hotplug`: whether it has a tablet goes by that, and it may change as long as neither CPUs nor memory are in it.
+pub(super) fn hotplugged(key: &str, value: &str, now: &str) -> bool {
+    let gives = |text: &str, wanted: &[&str]| {
+        let mut features = features(text).into_iter();
+        features.any(|feature| wanted.contains(&feature))
+    };
+    match key {
+        "tablet" => return gives(now, &["usb"]),
+        "hotplug" => {
+            return ![value, now]
+                .iter()
+                .any(|text| gives(text, &["cpu", "memory"]));
+        }
+        _ => {}
+    }
     let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
     let cd = is_disk(key) && value.split(',').any(|part| part == "media=cdrom");
     cd || matches!(stem, "net" | "scsi" | "virtio" | "usb")

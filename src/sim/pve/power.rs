@@ -105,6 +105,11 @@ impl Pve {
                 let pve = worker.pve.clone();
                 let _lock = pve.lock_vm(asked.vmid, VM_LOCK).await?;
                 let outcome = pve.switch_on(&asked, &worker.user).await;
+                if outcome.is_ok() {
+                    for warning in pve.world(|world, _| world.card_warnings(asked.vmid)) {
+                        worker.warn(&warning);
+                    }
+                }
                 if let Err(why) = &outcome
                     && let Some(why) = why.strip_prefix(UNPLUGGED)
                 {

@@ -14,6 +14,8 @@ use super::wire::{ErrorAnswer, paged};
 use super::world::PveWorld;
 use crate::model::time::Time;
 
+/// How the end of a task begins that went well and warned; their number follows.
+const WARNINGS: &str = "WARNINGS: ";
 /// Tasks kept; PVE keeps about as many in its index files.
 const MAX_TASKS: usize = 20_000;
 /// How many a list has unless told.
@@ -36,6 +38,8 @@ pub(super) struct WorkerTask {
     /// The last line of the log: `OK`, or what went wrong.
     pub(super) exit: String,
     pub(super) log: Vec<String>,
+    /// How many of its lines were warnings (`log_warn`): one that ends well ends with their number.
+    warnings: u32,
     /// Somebody asked it to stop.
     pub(super) cancel: CancellationToken,
     /// It is gone without a last word.
@@ -70,7 +74,7 @@ impl WorkerTask {
     }
 
     fn failed(&self) -> bool {
-        self.end.is_some() && self.exit != "OK" && !self.exit.starts_with("WARNINGS: ")
+        self.end.is_some() && self.exit != "OK" && !self.exit.starts_with(WARNINGS)
     }
 }
 
@@ -90,6 +94,16 @@ impl Worker {
         self.pve.world(|world, _| {
             if let Some(task) = world.tasks.get_mut(&self.upid) {
                 task.log.push(line);
+            }
+        });
+    }
+
+    /// Writes a warning into it (`PVE::RESTEnvironment::log_warn`).
+    pub(super) fn warn(&self, line: &str) {
+        self.log(format!("WARN: {line}"));
+        self.pve.world(|world, _| {
+            if let Some(task) = world.tasks.get_mut(&self.upid) {
+                task.warnings += 1;
             }
         });
     }
@@ -220,8 +234,8 @@ impl Pve {
         self.task(asked, |task| {
             let mut lines = task.log.clone();
             if task.end.is_some() {
-                lines.push(if task.exit == "OK" {
-                    "TASK OK".to_owned()
+                lines.push(if task.exit == "OK" || task.exit.starts_with(WARNINGS) {
+                    format!("TASK {}", task.exit)
                 } else {
                     format!("TASK ERROR: {}", task.exit)
                 });
@@ -311,7 +325,7 @@ impl CheckedCall {
         let status = |filter: &str| {
             super::schema::split(filter).any(|wanted| match wanted {
                 "ok" => task.exit == "OK",
-                "warning" => task.exit.starts_with("WARNINGS: "),
+                "warning" => task.exit.starts_with(WARNINGS),
                 "error" => task.failed(),
                 _ => task.end.is_none(),
             })
@@ -359,6 +373,7 @@ impl PveWorld {
             end: None,
             exit: String::new(),
             log: Vec::new(),
+            warnings: 0,
             cancel: CancellationToken::new(),
             killed: CancellationToken::new(),
             ended: CancellationToken::new(),
@@ -377,9 +392,10 @@ impl PveWorld {
         if let Some(task) = self.tasks.get_mut(upid).filter(|task| task.end.is_none()) {
             task.end = Some(now);
             task.ended.cancel();
-            task.exit = match outcome {
-                Ok(()) => "OK".to_owned(),
-                Err(words) => words.trim_end().replace('\n', " "),
+            task.exit = match (outcome, task.warnings) {
+                (Ok(()), 0) => "OK".to_owned(),
+                (Ok(()), warnings) => format!("{WARNINGS}{warnings}"),
+                (Err(words), _) => words.trim_end().replace('\n', " "),
             };
         }
     }

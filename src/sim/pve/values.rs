@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::options::is_uuid;
 use super::properties;
 use super::schema::split;
 use super::wire::{ErrorAnswer, decode};
@@ -87,7 +86,7 @@ pub(super) fn verify(key: &str, text: &str) -> Result<(), ErrorAnswer> {
         "sshkeys" if !ssh_keys(text) => {
             return Err(ErrorAnswer::die("SSH public key validation error"));
         }
-        _ => Ok(()),
+        _ => super::device_formats::verify(key, text),
     };
     said.map_err(|why| ErrorAnswer::parameter(key, format!("invalid format - {why}\n")))
 }
@@ -169,7 +168,7 @@ pub(super) fn is_true(text: &str) -> bool {
 }
 
 /// A whole number of a property string between two bounds.
-fn range(given: &str, least: i64, most: i64) -> Result<(), String> {
+pub(super) fn range(given: &str, least: i64, most: i64) -> Result<(), String> {
     match given.parse::<i64>() {
         Err(_) => Err(format!("type check ('integer') failed - got '{given}'")),
         Ok(number) if number < least => Err(format!("value must have a minimum value of {least}")),
@@ -411,12 +410,6 @@ pub(super) fn normal(key: &str, text: &str) -> Result<String, ErrorAnswer> {
                 }
             }
         }
-        "smbios1" => match properties(text, "").get("uuid") {
-            Some(uuid) if !is_uuid(uuid) => {
-                return bad("smbios1.uuid: value does not match the regex pattern".to_owned());
-            }
-            _ => text.to_owned(),
-        },
         _ => {
             verify(key, text)?;
             text.to_owned()

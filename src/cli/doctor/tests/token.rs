@@ -42,6 +42,12 @@ vm_name = "debian-13-k8s-local"
 resource_pool = "k8s"
 bridge = "vmbr9"
 vlan = 20
+[template.more.options]
+keyboard = "de"
+rng0 = "source=/dev/hwrng"
+usb0 = "mapping=key"
+virtiofs0 = "dirid=data"
+vmstatestorage = "state"
 [template.more.startup]
 order = 3
 [template.more.cloud_init]
@@ -86,8 +92,11 @@ fn table() -> Vec<AclSpec> {
     let disks = "Datastore.AllocateSpace Datastore.Audit";
     let rows = [
         ("/", "Sys.Audit Sys.Modify".to_owned()),
+        ("/mapping/dir/data", "Mapping.Use".to_owned()),
+        ("/mapping/hwrng", "Mapping.Use".to_owned()),
         ("/mapping/pci/gpu", "Mapping.Use".to_owned()),
-        ("/pool/k8s", machines("VM.Config.CDROM")),
+        ("/mapping/usb/key", "Mapping.Use".to_owned()),
+        ("/pool/k8s", machines("VM.Config.CDROM VM.Config.HWType")),
         ("/pool/made", machines("VM.Config.CDROM VM.Config.HWType")),
         ("/sdn/zones/localnetwork/vmbr0", "SDN.Use".to_owned()),
         ("/sdn/zones/localnetwork/vmbr9/20", "SDN.Use".to_owned()),
@@ -98,6 +107,7 @@ fn table() -> Vec<AclSpec> {
         ),
         ("/storage/local-lvm", disks.to_owned()),
         ("/storage/shared", disks.to_owned()),
+        ("/storage/state", "Datastore.AllocateSpace".to_owned()),
         ("/vms/9000", "VM.Audit VM.Clone".to_owned()),
         ("/vms/9001", "VM.Audit VM.Clone".to_owned()),
         ("/vms/9100", machines("VM.Config.HWType")),

@@ -35,6 +35,12 @@ fn all_of_it_is_written_once_and_stays() {
             ("virtio3".to_owned(), disk("slow", "")),
         ]
         .into(),
+        options: [
+            ("migrate_downtime".to_owned(), "0.5".to_owned()),
+            ("smbios1".to_owned(), "sku=a".to_owned()),
+            ("tablet".to_owned(), "0".to_owned()),
+        ]
+        .into(),
     };
     let template = TemplateSettings {
         hardware,
@@ -46,11 +52,21 @@ fn all_of_it_is_written_once_and_stays() {
         balloon: Some(1 << 30),
         ..PoolSettings::default()
     };
-    let inherited = || config(&[("sockets", "4"), ("cores", "1"), ("scsi0", "local:base-1")]);
+    let uuid = "uuid=0b5f3a6e-0000-4000-8000-0123456789ab";
+    let inherited = || {
+        config(&[
+            ("sockets", "4"),
+            ("cores", "1"),
+            ("scsi0", "local:base-1"),
+            ("smbios1", uuid),
+            ("tablet", "1"),
+        ])
+    };
     let write = |before: &BTreeMap<String, String>| {
         super::write(before, "m", &kind(), (&template, &none()), &pool)
     };
     let first = write(&inherited());
+    let smbios = format!("base64=1,sku=YQ==,{uuid}");
     for (key, value) in [
         ("onboot", "1"),
         ("startup", "order=20,up=10"),
@@ -63,6 +79,9 @@ fn all_of_it_is_written_once_and_stays() {
         ("cpu", "host,flags=+aes"),
         ("scsi1", "fast:100,iothread=1"),
         ("virtio3", "slow:100"),
+        ("migrate_downtime", "0.5"),
+        ("smbios1", &*smbios),
+        ("tablet", "0"),
     ] {
         assert_eq!(first.set.get(key).map(String::as_str), Some(value), "{key}");
     }
@@ -71,6 +90,7 @@ fn all_of_it_is_written_once_and_stays() {
     assert!(write(&after).is_empty());
     // PVE may tell the number otherwise; a disk that is there is left as it is, whatever became of it.
     after.insert("cpulimit".into(), "2.50".into());
+    after.insert("migrate_downtime".into(), "0.50".into());
     after.insert("scsi1".into(), "elsewhere:vm-9000-disk-7,size=200G".into());
     assert!(write(&after).is_empty());
 }
@@ -80,7 +100,9 @@ fn without_a_word_of_it_machines_are_as_they_were() {
     let inherited = config(&[("numa", "1"), ("startup", "order=1"), ("cpulimit", "3")]);
     let (template, pool) = (TemplateSettings::default(), PoolSettings::default());
     let write = write(&inherited, "m", &kind(), (&template, &none()), &pool);
-    for key in ["numa", "startup", "cpulimit", "sockets"] {
+    for key in [
+        "numa", "startup", "cpulimit", "sockets", "smbios1", "tablet",
+    ] {
         assert!(!write.set.contains_key(key), "{write:?}");
     }
     assert_eq!((&*write.set["cores"], &*write.set["balloon"]), ("4", "0"));

@@ -7,6 +7,7 @@ mod by_hand;
 mod cloning;
 mod firewall;
 mod numa;
+mod options;
 mod pci;
 mod pools;
 mod power;

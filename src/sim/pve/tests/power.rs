@@ -17,7 +17,7 @@ impl Bench {
         Bench::cloned_in(PveSpec::default()).await
     }
 
-    async fn cloned_in(spec: PveSpec) -> Bench {
+    pub(super) async fn cloned_in(spec: PveSpec) -> Bench {
         let bench = Bench::with(spec);
         let path = format!("/nodes/pve1/qemu/{TEMPLATE}/clone");
         assert_eq!(
