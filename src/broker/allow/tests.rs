@@ -581,7 +581,11 @@ fn a_storages_name_is_one_that_pve_has_and_a_nic_has_no_strange_characters() {
         assert_eq!(values::is_storage(name), fine, "{name}");
     }
     let policy = policy();
+    let begins = "virtio=BC:24:11:00:11:22,bridge=vmbr0,trunks=";
+    let long = |length: usize| format!("{begins}{}", "2".repeat(length - begins.len()));
     for (nic, fine) in [
+        (&*long(256), true),
+        (&*long(257), false),
         ("virtio=BC:24:11:00:11:22,bridge=vmbr0,tag=20", true),
         ("virtio=BC:24:11:00:11:22,bridge=vmbr0 tag=20", false),
         ("virtio=BC:24:11:00:11:22,bridge=vmbr0\nargs=1", false),
