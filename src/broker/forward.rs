@@ -376,7 +376,7 @@ mod tests {
             let dir = tempfile::tempdir().expect("a directory");
             let path = dir.path().join("pveproxy");
             std::fs::write(&path, text).expect("written");
-            assert_eq!(address(&path).to_string(), address, "{text}");
+            assert_eq!(super::address(&path).to_string(), address, "{text}");
         }
     }
 }
