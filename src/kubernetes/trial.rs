@@ -149,9 +149,9 @@ impl KubeClient {
     /// What came back in place of a yes or a refusal: then nothing is known of the policy.
     pub async fn try_policy(&self, policy: AdmissionPolicy) -> Result<PolicyTrial, KubeError> {
         let request = match policy {
-            AdmissionPolicy::Tokens => Some(other_secret()),
-            AdmissionPolicy::Nodes => self.change_of_a_node().await?,
-            AdmissionPolicy::Pods => self.change_of_a_pod().await?,
+            AdmissionPolicy::Tokens => Some(prepare_other_secret()),
+            AdmissionPolicy::Nodes => self.prepare_node_change().await?,
+            AdmissionPolicy::Pods => self.prepare_pod_change().await?,
         };
         let Some(request) = request else {
             return Ok(PolicyTrial::Untried);
@@ -173,7 +173,7 @@ impl KubeClient {
     }
 
     /// A change of a Node that is no machine of ours, if there is such a Node.
-    async fn change_of_a_node(&self) -> Result<Option<KubeRequest>, KubeError> {
+    async fn prepare_node_change(&self) -> Result<Option<KubeRequest>, KubeError> {
         let request = KubeRequest::new("list", "nodes", "", "/api/v1/nodes".to_owned())
             .query("labelSelector", format!("!{POOL_LABEL}"))
             .query("limit", MAX_NODES.to_string());
@@ -195,7 +195,7 @@ impl KubeClient {
     }
 
     /// A change of a pod's status that is no nomination, if there is a pod.
-    async fn change_of_a_pod(&self) -> Result<Option<KubeRequest>, KubeError> {
+    async fn prepare_pod_change(&self) -> Result<Option<KubeRequest>, KubeError> {
         let request =
             KubeRequest::new("list", "pods", "", "/api/v1/pods".to_owned()).query("limit", "1");
         let list: MetadataList = self.read(request.names_only()).await?;
@@ -259,7 +259,7 @@ impl KubeClient {
 }
 
 /// A Secret that is no bootstrap token.
-fn other_secret() -> KubeRequest {
+fn prepare_other_secret() -> KubeRequest {
     let name = "pve-autoscaler-doctor";
     let body = json!({
         "apiVersion": "v1",

@@ -214,7 +214,7 @@ impl World {
     /// Kubernetes as the daemon reaches it.
     pub fn kube_way(&self) -> Router {
         let kube = match &self.kube_token {
-            Some(token) => with_token(self.kube.public_router(), token),
+            Some(token) => add_token(self.kube.public_router(), token),
             None => self.kube.router_as(DAEMON),
         };
         self.kube_faults.wrap(kube, Style::Kubernetes)
@@ -301,7 +301,7 @@ impl World {
 }
 
 /// Requests to this router as of whoever has the token.
-fn with_token(router: Router, token: &str) -> Router {
+fn add_token(router: Router, token: &str) -> Router {
     let bearer = format!("Bearer {token}");
     router.layer(map_request(move |mut request: Request| {
         let bearer = HeaderValue::from_str(&bearer);

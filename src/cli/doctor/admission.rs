@@ -54,7 +54,7 @@ pub(super) async fn look(cluster: &ReachedCluster, findings: &mut Findings) {
 }
 
 /// What a policy lets nobody do, as it was seen on this object, and what the daemon's user could do without it.
-fn words(policy: AdmissionPolicy, object: &str) -> (String, String) {
+fn describe(policy: AdmissionPolicy, object: &str) -> (String, String) {
     match policy {
         AdmissionPolicy::Tokens => (
             "another Secret than a bootstrap token is refused".to_owned(),
@@ -76,13 +76,13 @@ fn judge(policy: AdmissionPolicy, tried: Result<PolicyTrial, KubeError>, finding
     let name = policy.name();
     match tried {
         Ok(PolicyTrial::Held(object)) => {
-            let (refused, _) = words(policy, &object);
+            let (refused, _) = describe(policy, &object);
             findings.fine(format!(
                 "kubernetes: admission-policy.yaml is in force: {refused} ({name}, dry run)"
             ));
         }
         Ok(PolicyTrial::Passed(object)) => {
-            let (_, possible) = words(policy, &object);
+            let (_, possible) = describe(policy, &object);
             findings
                 .warning(format!(
                     "kubernetes: admission-policy.yaml is not in force: {possible} ({name} or its binding is missing; dry run)"
@@ -91,7 +91,7 @@ fn judge(policy: AdmissionPolicy, tried: Result<PolicyTrial, KubeError>, finding
         }
         // The lines above, and those on rights, say what that means for us.
         Ok(PolicyTrial::RefusedElsewhere { object, message }) => {
-            let (refused, _) = words(policy, &object);
+            let (refused, _) = describe(policy, &object);
             findings.fine(format!("kubernetes: {refused} (dry run): {message}"));
         }
         Ok(PolicyTrial::Untried) => {}

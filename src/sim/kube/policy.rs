@@ -42,7 +42,7 @@ pub(super) fn change(
         && let Some(new) = new
         && binds(state, "pve-autoscaler-pods", user)
     {
-        return nomination(stored, new);
+        return judge_nomination(stored, new);
     }
     if res == NODES && binds(state, "pve-autoscaler-nodes", user) {
         let taints = stored.pointer("/spec/taints").and_then(Value::as_array);
@@ -74,7 +74,7 @@ pub(super) fn change(
 const NOMINATED: &str = "nominatedNodeName";
 
 /// Judges a change of a pod's status: of a pod that waits it may set the nomination, or take it back, and nothing else.
-fn nomination(stored: &Value, new: &Value) -> Result<(), Status> {
+fn judge_nomination(stored: &Value, new: &Value) -> Result<(), Status> {
     let refuse = |words: &str| judge(false, PODS, stored, "pods", words);
     if !text(stored, "/spec/nodeName").is_empty() {
         return refuse("may nominate only pods that wait for a node");
