@@ -116,3 +116,78 @@ impl Binding {
         self.directory.join("cluster")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn record(directory: &Path, name: &str, (vmid, cluster): (u32, &str)) {
+        let record =
+            json!({ "vmid": vmid, "machine": format!("m-{vmid}"), "cluster": cluster, "more": 1 });
+        fs::create_dir_all(directory.join(name).parent().expect("a folder")).expect("made");
+        fs::write(directory.join(name), record.to_string()).expect("written");
+    }
+
+    fn told(records: &[BindingRecord]) -> Vec<(&str, u32, &str)> {
+        let told = records.iter();
+        told.map(|one| (one.what, one.vmid, one.cluster.as_str()))
+            .collect()
+    }
+
+    /// The broker takes what it finds there for its own word: records of the cluster that it serves must stay, and others' must not be
+    /// taken for its own.
+    #[test]
+    fn records_of_other_clusters_are_set_aside_and_no_others() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let directory = folder.path();
+        let binding = Binding::at(directory);
+        assert_eq!(binding.cluster(), Ok(None));
+        assert_eq!(binding.of_others("a/home"), Ok(Vec::new()));
+        record(directory, "intents/9002.json", (9002, "b/old"));
+        record(directory, "intents/9001.json", (9001, "a/home"));
+        record(directory, "removals/9002.json", (9002, "b/old"));
+        record(directory, "removals/9000.json", (9000, "c/old"));
+        fs::write(directory.join("intents/9003.json"), "{").expect("written");
+        let others = binding.of_others("a/home").expect("readable");
+        let wanted = [
+            ("removal", 9000, "c/old"),
+            ("clone", 9002, "b/old"),
+            ("removal", 9002, "b/old"),
+        ];
+        assert_eq!(told(&others), wanted);
+        assert_eq!(others[1].machine, "m-9002");
+        binding.bind("a/home", &others).expect("bound");
+        assert_eq!(binding.cluster(), Ok(Some("a/home".to_owned())));
+        assert_eq!(binding.of_others("a/home"), Ok(Vec::new()));
+        let there = |name: &str| directory.join(name).exists();
+        assert!(there("intents/9001.json") && there("intents/9003.json"));
+        for (gone, kept) in [
+            ("intents/9002.json", "former/clone-9002.json"),
+            ("removals/9002.json", "former/removal-9002.json"),
+            ("removals/9000.json", "former/removal-9000.json"),
+        ] {
+            assert!(!there(gone) && there(kept), "{gone}");
+        }
+        // One that was moved already is no reason to bind the broker without it.
+        let again = binding.bind("d/new", &others);
+        assert!(again.is_err_and(|why| why.starts_with("cannot move ")));
+        assert_eq!(binding.cluster(), Ok(Some("a/home".to_owned())));
+    }
+
+    /// What cannot be read is not the same as what is not there.
+    #[test]
+    fn a_directory_that_cannot_be_read_is_an_error() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let binding = Binding::at(folder.path());
+        fs::write(folder.path().join("removals"), "").expect("written");
+        let others = binding.of_others("a/home");
+        assert!(others.is_err_and(|why| why.starts_with("cannot read ")));
+        fs::create_dir(folder.path().join("cluster")).expect("made");
+        let bound = binding.cluster();
+        assert!(bound.is_err_and(|why| why.starts_with("cannot read ")));
+    }
+}

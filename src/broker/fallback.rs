@@ -208,7 +208,149 @@ pub(super) fn hostname() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::time::Duration;
+
     use super::*;
+    use crate::pve::HttpMethod;
+
+    /// A run takes milliseconds; one that waits for an end that does not come is told after this.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn executable(folder: &tempfile::TempDir, name: &str, script: &str) -> PathBuf {
+        let path = folder.path().join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&path, mode).expect("it is ours");
+        path
+    }
+
+    /// The way through a program that does this in Perl's place; it runs in the folder.
+    fn fallback(folder: &tempfile::TempDir, script: &str) -> Fallback {
+        let outside = "while [ \"$1\" != -- ]; do shift; done; shift; exec \"$@\"";
+        let script = format!("cd '{}'\n{script}", folder.path().display());
+        Fallback {
+            systemd_run: executable(folder, "systemd-run", outside),
+            perl: executable(folder, "perl", &script),
+            slots: Semaphore::new(AT_ONCE),
+            used: AtomicBool::new(false),
+        }
+    }
+
+    fn request(path: &str) -> PveRequest {
+        PveRequest {
+            call: "start",
+            method: HttpMethod::Post,
+            path: path.to_owned(),
+            params: vec![("timeout".to_owned(), "7".to_owned())],
+            multipart: false,
+            timeout: PATIENCE,
+        }
+    }
+
+    async fn sent(fallback: &Fallback, request: &PveRequest) -> ForwardResult {
+        let end = Instant::now() + PATIENCE;
+        fallback.send(request, "pveproxy is away", end).await
+    }
+
+    /// Perl reads its input to the end before it begins, so that the end must come: a call whose input stays open hangs.
+    #[tokio::test]
+    async fn a_call_goes_in_whole_with_an_end_and_its_answer_comes_out() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let fallback = fallback(
+            &folder,
+            "cat >input; echo '{\"status\":200,\"data\":\"UPID\"}'",
+        );
+        let path = format!("/nodes/{}/qemu/9001/status/start", hostname());
+        let result = sent(&fallback, &request(&path)).await;
+        let ForwardResult::Answer(answer) = result else {
+            panic!("{result:?}");
+        };
+        assert_eq!(
+            (answer.status, &*answer.body),
+            (200, &br#"{"data":"UPID"}"#[..])
+        );
+        let input = std::fs::read(folder.path().join("input")).expect("it was read");
+        let input: Value = serde_json::from_slice(&input).expect("JSON");
+        let wanted = json!({ "method": "POST", "path": path, "params": { "timeout": "7" } });
+        assert_eq!(input, wanted);
+        assert!(fallback.in_use());
+        fallback.rest();
+        assert!(!fallback.in_use());
+    }
+
+    /// What may have been carried out is not asked for again, and what surely was not is told as that.
+    #[tokio::test]
+    async fn a_run_without_an_answer_may_have_done_it() {
+        let own = format!("/nodes/{}/qemu/9001/status/start", hostname());
+        let folder = tempfile::tempdir().expect("a folder");
+        for script in ["cat >/dev/null", "cat >/dev/null; echo '{\"status\":20'"] {
+            let result = sent(&fallback(&folder, script), &request(&own)).await;
+            assert!(matches!(result, ForwardResult::Unknown(_)), "{result:?}");
+        }
+        let perl = "echo '{\"status\":200}'";
+        let of_files = PveRequest {
+            multipart: true,
+            ..request(&own)
+        };
+        for (request, words) in [
+            (
+                request("/nodes/elsewhere/qemu/9001/status/start"),
+                "host elsewhere cannot be reached",
+            ),
+            (of_files, "over its HTTP API alone"),
+        ] {
+            let fallback = fallback(&folder, perl);
+            let result = sent(&fallback, &request).await;
+            let ForwardResult::Never(why) = result else {
+                panic!("{result:?}");
+            };
+            assert!(
+                why.starts_with("pveproxy is away; ") && why.contains(words),
+                "{why}"
+            );
+            assert!(!fallback.in_use(), "{why}");
+        }
+        let mut without = fallback(&folder, perl);
+        without.systemd_run = folder.path().join("none");
+        let result = sent(&without, &request(&own)).await;
+        assert!(matches!(result, ForwardResult::Never(_)), "{result:?}");
+    }
+
+    /// Errors have the shape that pveproxy gives them.
+    #[test]
+    fn an_answer_has_data_or_what_went_wrong() {
+        let printed = |text: &str| {
+            let answer = answer(&serde_json::from_str(text).expect("it is one"));
+            let body: Value = serde_json::from_slice(&answer.body).expect("JSON");
+            (answer.status, answer.reason, body)
+        };
+        for (text, wanted) in [
+            (
+                r#"{"status":200,"data":[1]}"#,
+                (200, "OK", json!({ "data": [1] })),
+            ),
+            (
+                r#"{"status":500,"message":"VM is locked\n"}"#,
+                (
+                    500,
+                    "VM is locked",
+                    json!({ "data": null, "message": "VM is locked\n" }),
+                ),
+            ),
+            (
+                r#"{"status":400,"message":"no","errors":{"newid":"taken"}}"#,
+                (
+                    400,
+                    "no",
+                    json!({ "data": null, "message": "no", "errors": { "newid": "taken" } }),
+                ),
+            ),
+        ] {
+            let (status, reason, body) = printed(text);
+            assert_eq!((status, &*reason, body), wanted, "{text}");
+        }
+    }
 
     #[test]
     fn a_repeated_parameter_is_an_array() {

@@ -372,9 +372,7 @@ fn listen_ip(text: &str) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use super::TimeSpent;
+    use super::*;
 
     #[test]
     fn it_is_said_what_took_the_time_of_a_request() {
@@ -399,6 +397,47 @@ mod tests {
             "no time was left to send it: of its 42s went 30.5s in the broker's checks before it, 2.5s until PVE refused the ticket before, \
              9.0s in waiting for a PVE ticket, which Perl makes on this host"
         );
+    }
+
+    /// A call on another host goes there by ssh in PVE's own code, and pveproxy says 595 of it as well. It finds a broker that takes that, or
+    /// any other error, for a pvedaemon that is down: it would make the call again through Perl, which may have been carried out.
+    #[test]
+    fn pvedaemon_is_down_where_a_call_on_this_host_was_not_connected() {
+        let own = format!("/nodes/{}/qemu/9001/status/start", hostname());
+        let answered = |status: u16| {
+            ForwardResult::Answer(PveAnswer {
+                status,
+                reason: "Connection refused".to_owned(),
+                body: Vec::new(),
+            })
+        };
+        for (path, sent, down) in [
+            (&*own, answered(595), true),
+            ("/cluster/resources", answered(595), true),
+            (
+                "/nodes/another-host/qemu/9001/status/start",
+                answered(595),
+                false,
+            ),
+            (&*own, answered(596), false),
+            (&*own, answered(501), false),
+            (&*own, answered(200), false),
+            (&*own, ForwardResult::Never("away".to_owned()), false),
+            (&*own, ForwardResult::Unknown("late".to_owned()), false),
+        ] {
+            let request = PveRequest {
+                call: "start",
+                method: HttpMethod::Post,
+                path: path.to_owned(),
+                params: Vec::new(),
+                multipart: false,
+                timeout: Duration::from_secs(1),
+            };
+            let why = daemon_down(&request, &sent);
+            assert_eq!(why.is_some(), down, "{path}: {sent:?}");
+            let told = why.is_none_or(|why| why.ends_with("pvedaemon: Connection refused"));
+            assert!(told, "{path}: {sent:?}");
+        }
     }
 
     #[test]

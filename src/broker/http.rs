@@ -111,25 +111,29 @@ impl ConnectionSlots {
 
 /// Who connected, if it may.
 fn admitted(stream: &UnixStream, service: &BrokerService) -> Option<PeerProcess> {
-    let peer = match PeerProcess::of(stream) {
-        Ok(peer) => peer,
+    match PeerProcess::of(stream) {
+        Ok(peer) => is_let_in(peer, service).then_some(peer),
         Err(why) => {
             tracing::warn!(why, "a connection was closed");
-            return None;
+            None
         }
-    };
-    if let Err(why) = peer.may_talk(&service.policy().group) {
-        if service.refusals.shown() {
-            tracing::warn!(
-                uid = peer.uid,
-                pid = peer.pid,
-                why,
-                "a connection was refused"
-            );
-        }
-        return None;
     }
-    Some(peer)
+}
+
+/// Whether this process may talk to the broker; who may not is told in the journal, as far as that is not flooded.
+fn is_let_in(peer: PeerProcess, service: &BrokerService) -> bool {
+    let Err(why) = peer.may_talk(&service.policy().group) else {
+        return true;
+    };
+    if service.refusals.shown() {
+        tracing::warn!(
+            uid = peer.uid,
+            pid = peer.pid,
+            why,
+            "a connection was refused"
+        );
+    }
+    false
 }
 
 /// Tells a client that there is no place for it, and does not wait for it to read that.
@@ -243,7 +247,58 @@ fn response(reply: Reply, last: bool) -> Response<Full<Bytes>> {
 
 #[cfg(test)]
 mod tests {
+    use nix::unistd::{Group, getgid, getuid};
+
     use super::*;
+    use crate::broker::tests::{Lines, Rig, rig_with, world};
+
+    /// A broker that lets this group in.
+    fn broker_of(group: &str) -> Rig {
+        rig_with(crate::broker::policy::BrokerPolicy {
+            group: group.to_owned(),
+            ..world::policy()
+        })
+    }
+
+    /// Root and the group of the policy are let in, whatever the socket's mode is. It finds a broker that asks nobody, and one that refuses
+    /// without a word.
+    #[tokio::test]
+    async fn who_is_not_of_the_policys_group_is_turned_away_and_told_of() {
+        let peer = |uid, gid| PeerProcess { uid, gid, pid: 7 };
+        let daemon = Group::from_name("daemon").expect("looked up");
+        let daemon = daemon.expect("every system has it").gid.as_raw();
+        let rig = broker_of("daemon");
+        let (lines, _guard) = Lines::listen();
+        for of_group in [peer(0, 0), peer(12_345, daemon)] {
+            assert!(is_let_in(of_group, &rig.service), "{of_group:?}");
+        }
+        assert!(lines.taken().is_empty());
+        assert!(!is_let_in(peer(12_345, 12_345), &rig.service));
+        let said = lines.taken();
+        assert!(
+            said.len() == 1
+                && said[0].contains("a connection was refused")
+                && said[0].contains("uid=12345"),
+            "{said:?}"
+        );
+        let nobodys = broker_of("no-such-group");
+        assert!(!is_let_in(peer(12_345, daemon), &nobodys.service));
+    }
+
+    /// By the kernel's word, not by what a client says.
+    #[tokio::test]
+    async fn a_client_is_the_process_that_the_kernel_names() {
+        let own = Group::from_gid(getgid()).expect("looked up");
+        let rig = broker_of(&own.expect("the group has a name").name);
+        let (stream, _client) = UnixStream::pair().expect("a pair");
+        let peer = admitted(&stream, &rig.service).expect("it may");
+        assert_eq!(peer.uid, getuid().as_raw());
+        assert_eq!(peer.pid, i32::try_from(std::process::id()).expect("an id"));
+        if !getuid().is_root() {
+            let others = broker_of("no-such-group");
+            assert_eq!(admitted(&stream, &others.service), None);
+        }
+    }
 
     #[test]
     fn roots_places_are_not_the_daemons() {

@@ -203,3 +203,63 @@ impl Tickets {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// Tickets by a program that prints this in Perl's place.
+    fn printing(folder: &tempfile::TempDir, text: &str) -> Tickets {
+        let (perl, printed) = (folder.path().join("perl"), folder.path().join("printed"));
+        std::fs::write(&printed, text).expect("written");
+        let script = format!("#!/bin/sh\nexec cat '{}'\n", printed.display());
+        std::fs::write(&perl, script).expect("written");
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&perl, mode).expect("it is ours");
+        Tickets::new(perl, folder.path().join("none"))
+    }
+
+    /// Headers that are marked so are shown by nobody: not by the ticket's own `Debug`, and not by what logs requests.
+    #[tokio::test]
+    async fn a_tickets_headers_are_marked_as_secrets() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let text = r#"{"ticket":"PVE:root@pam:hush","token":"csrf-hush"}"#;
+        let ticket = printing(&folder, text).get().await.expect("a ticket");
+        assert_eq!(ticket.cookie, "PVEAuthCookie=PVE%3Aroot%40pam%3Ahush");
+        assert_eq!(ticket.token, "csrf-hush");
+        assert!(ticket.cookie.is_sensitive() && ticket.token.is_sensitive());
+        let shown = format!("{ticket:?}");
+        assert!(!shown.contains("hush"), "{shown}");
+    }
+
+    /// A call with an empty header would be one of nobody.
+    #[tokio::test]
+    async fn half_a_ticket_is_none() {
+        for (text, words) in [
+            (r#"{"ticket":"","token":"b"}"#, "it is empty"),
+            (r#"{"ticket":"a","token":""}"#, "it is empty"),
+            (r#"{"ticket":"a","token":"b\u0000"}"#, "no header can carry"),
+            (r#"{"ticket":"a"}"#, "Perl printed something else"),
+        ] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let error = printing(&folder, text).get().await.expect_err("it is none");
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+
+    /// PVE refused a ticket: the next one is made anew, unless that has happened already.
+    #[tokio::test]
+    async fn a_ticket_that_is_refused_late_does_not_take_the_next_one_away() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let tickets = printing(&folder, r#"{"ticket":"a","token":"b"}"#);
+        let first = tickets.get().await.expect("a ticket");
+        assert_eq!(tickets.get().await.expect("the same").made, first.made);
+        tickets.refused(&first);
+        let second = tickets.get().await.expect("another");
+        assert_ne!(second.made, first.made);
+        tickets.refused(&first);
+        assert_eq!(tickets.get().await.expect("it stays").made, second.made);
+    }
+}

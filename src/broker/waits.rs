@@ -145,3 +145,144 @@ fn digest(params: &[(String, String)]) -> Vec<u8> {
     }
     hash.finalize().to_vec()
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::broker::allow::RULES;
+
+    const PEER: PeerProcess = PeerProcess {
+        uid: 990,
+        gid: 990,
+        pid: 7,
+    };
+    const NO: &str = "refused";
+    const WHY: &str = "it is not running";
+    const SHORT: Duration = Duration::from_mins(1);
+
+    /// A question to the agent of this VM.
+    fn question(vmid: u32, params: &[(&str, &str)]) -> AdmittedCall {
+        let mut rules = RULES.iter();
+        let text = |text: &str| text.to_owned();
+        AdmittedCall {
+            rule: rules
+                .find(|rule| rule.name == "agent-exec")
+                .expect("it is listed"),
+            host: None,
+            vmid: Some(vmid),
+            task: None,
+            position: None,
+            path: format!("/nodes/pve1/qemu/{vmid}/agent/exec"),
+            params: params
+                .iter()
+                .map(|(key, value)| (text(key), text(value)))
+                .collect(),
+        }
+    }
+
+    /// The question was asked twice, with the same answer: one is not written yet.
+    fn asked_twice(call: &AdmittedCall) -> CallWaits {
+        let waits = CallWaits::default();
+        assert!(waits.note(PEER, call, NO, WHY));
+        assert!(!waits.note(PEER, call, NO, WHY));
+        waits
+    }
+
+    fn times(due: &[Repeated]) -> Vec<u32> {
+        due.iter().map(|one| one.times).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_that_is_over_is_counted_once_and_one_question_is_no_wait() {
+        let call = question(9001, &[]);
+        let once = CallWaits::default();
+        assert!(once.note(PEER, &call, NO, WHY));
+        let twice = asked_twice(&call);
+        assert_eq!(once.due(None), []);
+        assert_eq!(twice.due(None), []);
+        advance(OVER.checked_sub(Duration::from_millis(1)).expect("longer")).await;
+        assert_eq!(twice.due(None), []);
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(once.due(None), [], "it has its line");
+        assert_eq!(times(&twice.due(None)), [1]);
+        assert_eq!(twice.due(None), []);
+        // It is forgotten: the same question begins a wait anew.
+        assert!(twice.note(PEER, &call, NO, WHY));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_that_lasts_is_counted_now_and_then() {
+        let call = question(9001, &[]);
+        let waits = CallWaits::default();
+        assert!(waits.note(PEER, &call, NO, WHY));
+        for _ in 0..4 {
+            advance(SHORT).await;
+            assert!(!waits.note(PEER, &call, NO, WHY));
+            assert_eq!(waits.due(None), []);
+        }
+        advance(SHORT).await;
+        let due = waits.due(None);
+        assert_eq!(times(&due), [4]);
+        assert_eq!(due[0].within, SHORT * 4);
+        assert_eq!((due[0].uid, due[0].call), (PEER.uid, "agent-exec"));
+        // From here on it is counted anew.
+        assert!(!waits.note(PEER, &call, NO, WHY));
+        advance(SHORT).await;
+        assert_eq!(waits.due(None), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_answer_of_the_same_vm_ends_the_count() {
+        let call = question(9001, &[("command", "state")]);
+        let other = question(9001, &[("command", "join")]);
+        let elsewhere = question(9002, &[("command", "join")]);
+        for (changed, outcome, why, counts) in [
+            (&call, NO, WHY, false),
+            (&call, "done", WHY, true),
+            (&call, NO, "another reason", true),
+            (&other, NO, WHY, true),
+            (&elsewhere, "done", "another reason", false),
+        ] {
+            let waits = asked_twice(&call);
+            let due = waits.due(Some((changed, outcome, why)));
+            let what = format!("{}: {outcome}: {why}", changed.path);
+            assert_eq!(times(&due), if counts { vec![1] } else { vec![] }, "{what}");
+        }
+    }
+
+    /// Parameters with the same letters are not the same question, nor is that of another user.
+    #[tokio::test(start_paused = true)]
+    async fn a_question_is_the_same_by_user_vm_and_all_parameters() {
+        let waits = asked_twice(&question(9001, &[("a", "bc")]));
+        assert!(waits.note(PEER, &question(9001, &[("ab", "c")]), NO, WHY));
+        assert!(waits.note(PEER, &question(9002, &[("a", "bc")]), NO, WHY));
+        let root = PeerProcess { uid: 0, ..PEER };
+        assert!(waits.note(root, &question(9001, &[("a", "bc")]), NO, WHY));
+        assert!(!waits.note(PEER, &question(9001, &[("a", "bc")]), NO, WHY));
+        // A refusal of the broker's own is written each time.
+        for _ in 0..2 {
+            let call = question(9003, &[]);
+            assert!(waits.note(PEER, &call, "refused-by-broker", WHY));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn so_many_waits_are_counted_and_further_questions_have_their_lines() {
+        let waits = CallWaits::default();
+        let first = 9001;
+        let most = u32::try_from(MOST).expect("small");
+        for vmid in first..first + most {
+            assert!(waits.note(PEER, &question(vmid, &[]), NO, WHY));
+        }
+        let further = question(first + most, &[]);
+        for _ in 0..2 {
+            assert!(waits.note(PEER, &further, NO, WHY), "it has no place");
+        }
+        // One that is counted already goes on to be, with its new answer.
+        let counted = question(first, &[]);
+        assert!(waits.note(PEER, &counted, "done", ""));
+        assert!(!waits.note(PEER, &counted, "done", ""));
+    }
+}

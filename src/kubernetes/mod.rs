@@ -43,7 +43,7 @@ pub use pods::{EvictOutcome, Nomination};
 pub use store::{ChangeCounts, ClusterStore, ClusterView};
 pub use tokens::BootstrapToken;
 pub use translate::DELAY_DELETION;
-pub use trial::Unreached;
+pub use trial::{AdmissionPolicy, PolicyTrial, Unreached};
 
 #[cfg(test)]
 mod tests;

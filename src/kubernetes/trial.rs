@@ -1,5 +1,5 @@
 //! What the cluster would let through, tried without doing it: dry runs, whose user we are, and whether the address
-//! where machines join is a place. For `doctor`.
+//! where machines join is a place. For `doctor` and `setup`.
 
 use std::time::Duration;
 
@@ -16,12 +16,73 @@ use super::connect;
 use super::error::{KubeError, chain};
 use super::tokens::{self, BootstrapToken};
 use super::wire;
+use crate::model::foreign::ForeignText;
+use crate::model::policy::{MACHINE_ANNOTATION, POOL_LABEL};
 use crate::model::time::Span;
 
 /// Longest wait for an answer at the address where machines join.
 const ANSWER: Duration = Duration::from_secs(10);
 /// The token that is tried; it never exists.
 const TRIED_TOKEN: &str = "doctor";
+/// The annotation that no node gets.
+const TRIED_ANNOTATION: &str = "pve-autoscaler.io/doctor";
+/// Nodes without the pool's label that are looked at, for one that is no machine of ours.
+const MAX_NODES: usize = 50;
+/// Statuses with which a policy refuses, and RBAC.
+const REFUSED: [u16; 2] = [403, 422];
+
+/// A policy of admission-policy.yaml. Each holds the daemon's user only while it is there and bound by the binding of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdmissionPolicy {
+    /// Of Secrets it lets bootstrap tokens through.
+    Tokens,
+    /// Of Nodes it lets those of our machines through.
+    Nodes,
+    /// Of a pod's status it lets nominations through.
+    Pods,
+}
+
+impl AdmissionPolicy {
+    /// All that the file has.
+    pub const ALL: [AdmissionPolicy; 3] = [
+        AdmissionPolicy::Tokens,
+        AdmissionPolicy::Nodes,
+        AdmissionPolicy::Pods,
+    ];
+
+    /// The policy's name, and its binding's.
+    pub fn name(self) -> &'static str {
+        match self {
+            AdmissionPolicy::Tokens => "pve-autoscaler-tokens",
+            AdmissionPolicy::Nodes => "pve-autoscaler-nodes",
+            AdmissionPolicy::Pods => "pve-autoscaler-pods",
+        }
+    }
+}
+
+/// What came of trying what a policy forbids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PolicyTrial {
+    /// The policy refused it, on the object of this name.
+    Held(String),
+    /// The API server would have done it, on the object of this name: the policy is not there, or not bound.
+    Passed(String),
+    /// A missing right or another policy refused it, with this message.
+    RefusedElsewhere {
+        /// The object on which it was tried.
+        object: String,
+        /// The API server's words.
+        message: ForeignText,
+    },
+    /// There is no object on which it could be tried.
+    Untried,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct MetadataList {
+    items: Vec<wire::MetadataOnly>,
+}
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -81,22 +142,76 @@ impl KubeClient {
         }
     }
 
-    /// Whether a Secret could be made that is no bootstrap token, which admission-policy.yaml forbids. Nothing is stored.
+    /// Tries what a policy of admission-policy.yaml forbids the daemon's user: another Secret than a token, a change of a Node that is
+    /// no machine of ours, a change of a pod's status that is no nomination. Nothing is stored (`dryRun=All`).
     ///
     /// # Errors
-    /// What the API server refuses it with.
-    pub async fn try_other_secret(&self) -> Result<(), KubeError> {
-        let name = "pve-autoscaler-doctor";
-        let body = json!({
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": { "name": name, "namespace": "kube-system" },
-            "type": "Opaque",
-        });
-        let request = KubeRequest::new("create", "secrets", name, tokens::SECRETS.to_owned());
-        self.call(request.query("dryRun", "All").json(body))
-            .await
-            .map(|_| ())
+    /// What came back in place of a yes or a refusal: then nothing is known of the policy.
+    pub async fn try_policy(&self, policy: AdmissionPolicy) -> Result<PolicyTrial, KubeError> {
+        let request = match policy {
+            AdmissionPolicy::Tokens => Some(prepare_other_secret()),
+            AdmissionPolicy::Nodes => self.prepare_node_change().await?,
+            AdmissionPolicy::Pods => self.prepare_pod_change().await?,
+        };
+        let Some(request) = request else {
+            return Ok(PolicyTrial::Untried);
+        };
+        let object = request.call.name.clone();
+        match self.call(request.query("dryRun", "All")).await {
+            Ok(_) => Ok(PolicyTrial::Passed(object)),
+            Err(KubeError::Refused { code, message, .. }) if REFUSED.contains(&code) => {
+                Ok(if message.contains(policy.name()) {
+                    PolicyTrial::Held(object)
+                } else {
+                    PolicyTrial::RefusedElsewhere { object, message }
+                })
+            }
+            // The node or pod went meanwhile.
+            Err(error) if error.not_found() => Ok(PolicyTrial::Untried),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A change of a Node that is no machine of ours, if there is such a Node.
+    async fn prepare_node_change(&self) -> Result<Option<KubeRequest>, KubeError> {
+        let request = KubeRequest::new("list", "nodes", "", "/api/v1/nodes".to_owned())
+            .query("labelSelector", format!("!{POOL_LABEL}"))
+            .query("limit", MAX_NODES.to_string());
+        let list: MetadataList = self.read(request.names_only()).await?;
+        let foreign = list
+            .items
+            .into_iter()
+            .map(|item| item.metadata)
+            .find(|meta| {
+                let annotations = meta.annotations.as_ref();
+                !annotations.is_some_and(|all| all.contains_key(MACHINE_ANNOTATION))
+            });
+        Ok(foreign.and_then(|meta| meta.name).map(|name| {
+            let path = format!("/api/v1/nodes/{}", encode(&name));
+            KubeRequest::new("patch", "nodes", name, path).merge_patch(
+                json!({ "metadata": { "annotations": { TRIED_ANNOTATION: "dry run" } } }),
+            )
+        }))
+    }
+
+    /// A change of a pod's status that is no nomination, if there is a pod.
+    async fn prepare_pod_change(&self) -> Result<Option<KubeRequest>, KubeError> {
+        let request =
+            KubeRequest::new("list", "pods", "", "/api/v1/pods".to_owned()).query("limit", "1");
+        let list: MetadataList = self.read(request.names_only()).await?;
+        let first = list.items.into_iter().next().map(|item| item.metadata);
+        let Some((Some(namespace), Some(name))) = first.map(|meta| (meta.namespace, meta.name))
+        else {
+            return Ok(None);
+        };
+        let path = format!(
+            "/api/v1/namespaces/{}/pods/{}/status",
+            encode(&namespace),
+            encode(&name)
+        );
+        let request = KubeRequest::new("patch", "pods/status", format!("{namespace}/{name}"), path);
+        let status = json!({ "status": { "message": "a dry run of pve-autoscaler doctor" } });
+        Ok(Some(request.merge_patch(status)))
     }
 
     /// Whose credentials these are (`SelfSubjectReview`, Kubernetes 1.28 or newer).
@@ -141,6 +256,18 @@ impl KubeClient {
             Err(error) => Err(error),
         }
     }
+}
+
+/// A Secret that is no bootstrap token.
+fn prepare_other_secret() -> KubeRequest {
+    let name = "pve-autoscaler-doctor";
+    let body = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": { "name": name, "namespace": "kube-system" },
+        "type": "Opaque",
+    });
+    KubeRequest::new("create", "secrets", name, tokens::SECRETS.to_owned()).json(body)
 }
 
 impl ClusterInfo {

@@ -12,7 +12,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::Request;
+use axum::middleware::map_request;
 use futures::future::BoxFuture;
+use http::HeaderValue;
+use http::header::AUTHORIZATION;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use tokio::sync::{Notify, watch};
@@ -118,6 +122,8 @@ pub struct World {
     pub observer: Arc<dyn Observer>,
     /// Who hears of the daemon's calls to Kubernetes.
     pub kube_observer: Arc<dyn crate::kubernetes::CallObserver>,
+    /// The bearer token with which the daemon comes to Kubernetes: it may do what that user may. Without one it may do everything.
+    pub kube_token: Option<String>,
     /// What counts the daemon's calls to PVE, if something does.
     pub pve_meter: Option<Arc<Metrics>>,
     seed: u64,
@@ -184,6 +190,7 @@ impl World {
             further,
             observer: Arc::new(Nothing),
             kube_observer: Arc::new(crate::kubernetes::Unobserved),
+            kube_token: None,
             pve_meter: None,
             seed: spec.seed,
         })
@@ -206,7 +213,10 @@ impl World {
 
     /// Kubernetes as the daemon reaches it.
     pub fn kube_way(&self) -> Router {
-        let kube = self.kube.router_as(DAEMON);
+        let kube = match &self.kube_token {
+            Some(token) => add_token(self.kube.public_router(), token),
+            None => self.kube.router_as(DAEMON),
+        };
         self.kube_faults.wrap(kube, Style::Kubernetes)
     }
 
@@ -288,6 +298,18 @@ impl World {
             wake_up: self.wake_up.clone(),
         })
     }
+}
+
+/// Requests to this router as of whoever has the token.
+fn add_token(router: Router, token: &str) -> Router {
+    let bearer = format!("Bearer {token}");
+    router.layer(map_request(move |mut request: Request| {
+        let bearer = HeaderValue::from_str(&bearer);
+        if let Ok(bearer) = bearer {
+            request.headers_mut().insert(AUTHORIZATION, bearer);
+        }
+        std::future::ready(request)
+    }))
 }
 
 /// How long the simulated host waits for an answer.

@@ -3,6 +3,7 @@
 mod adopt;
 mod demo;
 mod doctor;
+mod doctor_and_daemon;
 mod doctor_faults;
 mod doctor_network;
 mod doctor_regions;

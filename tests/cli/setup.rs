@@ -513,7 +513,7 @@ fn an_admission_policy_that_is_not_in_force_is_proposed() {
     assert_eq!(code, Some(0), "{said}");
     for words in [
         "applied ValidatingAdmissionPolicyBinding pve-autoscaler-pods",
-        "it is in force: another Secret than a bootstrap token is refused",
+        "it is in force: what it forbids is refused",
     ] {
         assert!(said.contains(words), "{words:?} is not in {said}");
     }

@@ -279,6 +279,19 @@ impl Stage {
 
     /// The same with these clusters.
     pub(crate) fn of_both(spec: PveSpec, kube: KubeSpec, port: u16) -> Stage {
+        let bound = TcpListener::bind("127.0.0.1:0").expect("a port");
+        Stage::on(bound, spec, kube, port)
+    }
+
+    /// The same, in which machines are told the address that the API server has.
+    pub(crate) fn where_machines_join(spec: PveSpec, mut kube: KubeSpec) -> Stage {
+        let bound = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = bound.local_addr().expect("it is bound");
+        kube.endpoint = format!("https://{address}");
+        Stage::on(bound, spec, kube, 9)
+    }
+
+    fn on(bound: TcpListener, spec: PveSpec, kube: KubeSpec, port: u16) -> Stage {
         let folder = tempfile::tempdir().expect("a folder");
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         let inside = runtime.enter();
@@ -303,9 +316,7 @@ impl Stage {
             let names = ["localhost", "127.0.0.1"];
             let (certificate, key) = kube.server_certificate(&names).expect("a certificate");
             let tls = Tls::from_pem(&certificate, &key).expect("a certificate");
-            let listener = Listener::bind("127.0.0.1:0", Some(tls))
-                .await
-                .expect("a port");
+            let listener = Listener::on(bound, Some(tls)).expect("a socket");
             let url = listener.url().expect("an address");
             let kubeconfig = kube.admin_kubeconfig(&url, Some(&kube.authority()));
             tokio::spawn(listener.serve(kube.public_router()));
@@ -394,15 +405,26 @@ impl Stage {
 
     /// Makes an object, as an administrator.
     pub(crate) fn make(&self, path: &str, object: &Value) {
-        let request = http::Request::post(path)
+        self.send("POST", path, &object.to_string());
+    }
+
+    /// Deletes an object, as an administrator.
+    pub(crate) fn delete(&self, path: &str) {
+        self.send("DELETE", path, "");
+    }
+
+    fn send(&self, method: &str, path: &str, body: &str) {
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
             .header("content-type", "application/json")
-            .body(axum::body::Body::from(object.to_string()))
+            .body(axum::body::Body::from(body.to_owned()))
             .expect("a request");
-        let made = self
+        let done = self
             .runtime
             .block_on(tower::ServiceExt::oneshot(self.kube.router(), request));
-        let made = made.expect("an answer");
-        assert!(made.status().is_success(), "{object}: {made:?}");
+        let done = done.expect("an answer");
+        assert!(done.status().is_success(), "{path}: {body}: {done:?}");
     }
 
     fn play(&self, act: Act) {

@@ -494,6 +494,7 @@ fn net(
                 .rest
                 .iter()
                 .all(|(key, option)| net_option(policy, (key, option), (card, mark)))
+            && !repeated(&wanted)
             && parts(&wanted.write()) == parts(value)
         {
             return Ok(());

@@ -581,7 +581,11 @@ fn a_storages_name_is_one_that_pve_has_and_a_nic_has_no_strange_characters() {
         assert_eq!(values::is_storage(name), fine, "{name}");
     }
     let policy = policy();
+    let begins = "virtio=BC:24:11:00:11:22,bridge=vmbr0,trunks=";
+    let long = |length: usize| format!("{begins}{}", "2".repeat(length - begins.len()));
     for (nic, fine) in [
+        (&*long(256), true),
+        (&*long(257), false),
         ("virtio=BC:24:11:00:11:22,bridge=vmbr0,tag=20", true),
         ("virtio=BC:24:11:00:11:22,bridge=vmbr0 tag=20", false),
         ("virtio=BC:24:11:00:11:22,bridge=vmbr0\nargs=1", false),
@@ -626,4 +630,188 @@ fn the_options_that_a_file_may_name_are_parameters() {
         "a form has room for all: {}",
         params.len()
     );
+}
+
+type Check = fn(&BrokerPolicy, &str) -> Result<(), String>;
+
+/// Each bound at its last value that passes and the first that does not: a bound that moves by one, or is gone, fails here.
+#[test]
+fn values_pass_up_to_their_bounds_and_no_further() {
+    let policy = policy();
+    let (disk, memory) = (policy.allow.max_disk, policy.allow.max_memory >> 20);
+    let long = |many: usize| "a".repeat(many);
+    let rows: [(&str, Check, String, String); 24] = [
+        ("a compared value", values::compared, long(512), long(513)),
+        ("tags", values::tags, long(1024), long(1025)),
+        ("a label", values::dns_name, long(63), long(64)),
+        ("a label's least", values::dns_name, long(1), long(0)),
+        ("a digest", values::digest, long(40), long(41)),
+        ("a digest's least", values::digest, long(1), long(0)),
+        (
+            "a guest's word",
+            values::guest_text,
+            long(128 * 1024),
+            long(128 * 1024 + 1),
+        ),
+        (
+            "a guest's input",
+            values::guest_input,
+            long(64 * 1024),
+            long(64 * 1024 + 1),
+        ),
+        ("a shutdown", values::seconds, "3600".into(), "3601".into()),
+        ("a page", values::page, "1000".into(), "1001".into()),
+        ("a page's least", values::page, "1".into(), "0".into()),
+        (
+            "a count",
+            values::count,
+            u32::MAX.to_string(),
+            "4294967296".into(),
+        ),
+        ("cores", values::cores, "8".into(), "9".into()),
+        ("cores' least", values::cores, "1".into(), "0".into()),
+        (
+            "memory",
+            values::memory,
+            memory.to_string(),
+            (memory + 1).to_string(),
+        ),
+        ("memory's least", values::memory, "1".into(), "0".into()),
+        (
+            "a size",
+            values::size,
+            disk.to_string(),
+            (disk + 1).to_string(),
+        ),
+        ("a size's least", values::size, "1".into(), "0".into()),
+        ("a card", values::card, "net7".into(), "net8".into()),
+        ("a disk", values::disk_key, "scsi30".into(), "scsi31".into()),
+        (
+            "a device to delete",
+            values::deletable,
+            "hostpci15".into(),
+            "hostpci16".into(),
+        ),
+        (
+            "a drive to delete",
+            values::deletable,
+            "sata30".into(),
+            "sata31".into(),
+        ),
+        (
+            "a VMID of the range",
+            values::our_vmid,
+            "9099".into(),
+            "9100".into(),
+        ),
+        ("its first", values::our_vmid, "9001".into(), "9000".into()),
+    ];
+    for (what, check, most, more) in rows {
+        assert_eq!(check(&policy, &most), Ok(()), "{what}");
+        assert!(
+            check(&policy, &more).is_err(),
+            "{what}: {} passes",
+            more.len()
+        );
+    }
+}
+
+/// One thing at a time is wrong.
+#[test]
+fn a_value_has_one_spelling_and_nothing_beside_it() {
+    let policy = policy();
+    let rows: [(Check, &[&str], &[&str]); 10] = [
+        (
+            values::host,
+            &["pve1", "p", "pve-1"],
+            &["localhost", "-pve", "pve-", "pve.1", "pve_1", "pve/1", ""],
+        ),
+        (
+            values::any_vmid,
+            &["100", "999999999"],
+            &["99", "1000000000", "0100", "+100", "100 ", "1e3", ""],
+        ),
+        (
+            values::tags,
+            &["a", "a;b", "a-b_c+d.e"],
+            &[
+                "", ";", "a;", ";a", "a;;b", "-a", "+a", ".a", "a b", "a,b", "a/b",
+            ],
+        ),
+        (values::digest, &["09afAF"], &["g", "0x1", "a-"]),
+        (values::flag, &["0", "1"], &["2", "", "01", "yes"]),
+        (values::one, &["1"], &["0", ""]),
+        (values::zero, &["0"], &["1", "", "00"]),
+        (
+            values::card,
+            &["net0"],
+            &["net", "net00", "net+1", "0", "ens0"],
+        ),
+        (
+            values::disk_key,
+            &["ide0", "sata1", "scsi2", "virtio3"],
+            &["scsi", "scsi01", "scsihw", "unused0", "efidisk0", "0"],
+        ),
+        (
+            values::deletable,
+            &["sockets", "vcpus", "hostpci0,numa1", "ide2", "scsi1"],
+            &[
+                "",
+                "sockets,",
+                "cores",
+                "virtio0",
+                "hostpci",
+                "hostpci01",
+                "net0",
+                "sockets,net0",
+            ],
+        ),
+    ];
+    for (check, fine, wrong) in rows {
+        for value in fine {
+            assert_eq!(check(&policy, value), Ok(()), "{value:?}");
+        }
+        for value in wrong {
+            assert!(check(&policy, value).is_err(), "{value:?} passes");
+        }
+    }
+}
+
+/// The cluster's name stands behind the last slash, and the UID in front of it is one word.
+#[test]
+fn a_mark_is_of_a_cluster_of_the_configured_name() {
+    let policy = policy();
+    for (cluster, ours) in [
+        ("0b5f3a6e/home", true),
+        ("0b5f3a6e/other", false),
+        ("/home", false),
+        ("home", false),
+        ("a/b/home", false),
+        ("0b5f3a6e/home/", false),
+    ] {
+        assert_eq!(
+            values::our_cluster(&policy, cluster).is_ok(),
+            ours,
+            "{cluster}"
+        );
+    }
+    let mut nameless = policy;
+    nameless.allow.cluster_name = String::new();
+    assert!(values::our_cluster(&nameless, "0b5f3a6e/").is_err());
+}
+
+/// A task that some listed call starts, for a VM, by root, and named to its end.
+#[test]
+fn a_task_is_one_of_ours_by_every_part_of_its_id() {
+    let upid = |kind: &str, id: &str, rest: &str| {
+        let text = format!("UPID:pve1:0003A1B2:00C3D4E5:66F0A1B2:{kind}:{id}:{rest}");
+        text.parse::<Upid>()
+            .is_ok_and(|upid| values::is_our_task(&upid))
+    };
+    assert!(upid("qmstart", "9001", "root@pam:"));
+    assert!(!upid("qmigrate", "9001", "root@pam:"));
+    assert!(!upid("qmstart", "", "root@pam:"));
+    assert!(!upid("qmstart", "99", "root@pam:"));
+    assert!(!upid("qmstart", "9001", "scaler@pve:"));
+    assert!(!upid("qmstart", "9001", "root@pam:more"));
 }

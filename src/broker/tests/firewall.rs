@@ -268,3 +268,47 @@ async fn of_the_datacenters_firewall_its_switch_is_told() {
         rig.refused(&reply, &format!("{method} {path} {params:?}"));
     }
 }
+
+/// A card passes through the firewall, or not, as some template's table has it; where it has security groups, none takes it out. It finds a
+/// broker that takes groups of another card for this one's, and one that lets a switch pass that no table has.
+#[tokio::test]
+async fn a_cards_firewall_is_as_a_table_has_it_and_on_where_the_card_has_groups() {
+    let path = format!("/nodes/{HOST}/qemu/9001/config");
+    let cards = [
+        "virtio=BC:24:11:00:11:22,bridge=vmbr0",
+        "virtio,bridge=vmbr0",
+    ];
+    for (tables, card, value, passes) in [
+        (&[true, false][..], 0, "1", true),
+        (&[true, false], 0, "0", false),
+        (&[true, false], 1, "1", true),
+        (&[true, false], 1, "0", true),
+        (&[true, false], 1, "2", false),
+        (&[true, false], 1, "01", false),
+        (&[true], 0, "1", true),
+        (&[true], 1, "1", true),
+        (&[true], 1, "0", false),
+        (&[false], 0, "0", false),
+        (&[false], 0, "1", false),
+        (&[false], 1, "0", true),
+        (&[false], 1, "1", false),
+        (&[], 0, "1", false),
+        (&[], 1, "1", false),
+        (&[], 1, "0", false),
+    ] {
+        // Its machines have `web` on net0 and nothing on net1.
+        let mut policy = policy();
+        policy.guest.firewalls = tables.iter().copied().collect();
+        let rig = rig_with(policy);
+        rig.world.set(9001, "net0", json!(cards[0]));
+        let name = format!("net{card}");
+        let wanted = format!("{},firewall={value}", cards[card]);
+        let reply = rig.send("PUT", &path, &[(&name, &wanted)]).await;
+        let what = format!("{name}={wanted} with {tables:?}");
+        if passes {
+            assert_eq!(reply.outcome, "done", "{what}: {reply:?}");
+        } else {
+            rig.refused(&reply, &what);
+        }
+    }
+}

@@ -23,3 +23,6 @@ mod values;
 mod waits;
 mod wire;
 pub(in crate::broker) mod world;
+
+pub(in crate::broker) use rig::{Rig, rig_with};
+pub(in crate::broker) use waits::Lines;

@@ -150,6 +150,23 @@ async fn a_template_is_known_by_its_name_too() {
     rig.said("GET", status, &[]).await;
 }
 
+/// A file that names its templates by tags alone. It finds a broker that looks at no VM unless some template is named.
+#[tokio::test]
+async fn a_template_is_known_by_its_tags_where_the_file_has_no_name() {
+    let mut tagged = policy();
+    tagged.allow.template_names.clear();
+    tagged.allow.template_tags = vec![vec!["golden".to_owned(), "debian".to_owned()]];
+    let rig = rig_with(tagged);
+    let status = "/nodes/pve1/qemu/300/status/current";
+    rig.world.set(300, "template", json!(1));
+    for tags in ["", "golden", "debian;silver"] {
+        rig.world.set(300, "tags", json!(tags));
+        rig.said("GET", status, &[]).await;
+    }
+    rig.world.set(300, "tags", json!("debian;golden;more"));
+    assert_eq!(rig.send("GET", status, &[]).await.outcome, "done");
+}
+
 #[tokio::test]
 async fn tasks_are_told_of_those_vms_alone() {
     let rig = rig();

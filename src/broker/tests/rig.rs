@@ -21,10 +21,10 @@ pub(super) const PEER: PeerProcess = PeerProcess {
 };
 
 /// A broker on a world of its own. The directory lives as long as the rest.
-pub(super) struct Rig {
-    pub(super) world: Arc<World>,
-    pub(super) service: BrokerService,
-    pub(super) state: tempfile::TempDir,
+pub(in crate::broker) struct Rig {
+    pub(in crate::broker) world: Arc<World>,
+    pub(in crate::broker) service: BrokerService,
+    pub(in crate::broker) state: tempfile::TempDir,
 }
 
 pub(super) fn rig() -> Rig {
@@ -32,7 +32,7 @@ pub(super) fn rig() -> Rig {
 }
 
 /// A broker with this policy, on a world of its own.
-pub(super) fn rig_with(policy: BrokerPolicy) -> Rig {
+pub(in crate::broker) fn rig_with(policy: BrokerPolicy) -> Rig {
     let world = Arc::new(World::new());
     let state = tempfile::tempdir().expect("a directory");
     let way = Arc::clone(&world);

@@ -150,6 +150,25 @@ const NICS: &[Row] = &[
     ),
 ];
 
+/// Cards that the VM does not have: the plainest one, on a bridge of the file, with what the file names.
+const NEW_NICS: &[Row] = &[
+    ("net1", "virtio,bridge=vmbr0", true),
+    ("net1", "virtio,bridge=vmbr1,tag=20", true),
+    ("net1", "virtio,bridge=vmbr0,mtu=1400,queues=8", true),
+    ("net1", "virtio,bridge=vmbr2", false),
+    ("net1", "virtio", false),
+    ("net1", "virtio,bridge=vmbr0,tag=21", false),
+    ("net1", "virtio,bridge=vmbr0,mtu=1500", false),
+    ("net1", "virtio,bridge=vmbr0,rate=5", false),
+    ("net1", "virtio,bridge=vmbr0,trunks=1", false),
+    ("net1", "virtio,bridge=vmbr0,mtu=1400,mtu=1400", false),
+    ("net1", "virtio,bridge=vmbr2,bridge=vmbr0", false),
+    ("net1", "virtio,bridge=vmbr0,tag=9,tag=20", false),
+    ("net1", "virtio,bridge=vmbr0,tag=020", false),
+    ("net1", "e1000,bridge=vmbr0", false),
+    ("net1", "virtio=BC:24:11:00:11:22,bridge=vmbr0", false),
+];
+
 async fn judged(name: &str, value: &str, passes: bool) {
     let rig = rig();
     let path = format!("/nodes/{HOST}/qemu/9001/config");
@@ -163,7 +182,7 @@ async fn judged(name: &str, value: &str, passes: bool) {
 
 #[tokio::test]
 async fn values_are_the_policys_and_the_vms_own() {
-    for (name, value, passes) in VALUES.iter().chain(NICS) {
+    for (name, value, passes) in VALUES.iter().chain(NICS).chain(NEW_NICS) {
         judged(name, value, *passes).await;
     }
 }

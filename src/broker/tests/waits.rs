@@ -15,7 +15,7 @@ use super::rig::rig;
 
 /// Every line as `MESSAGE name=value …`.
 #[derive(Clone, Default)]
-pub(super) struct Lines(Arc<Mutex<Vec<String>>>);
+pub(in crate::broker) struct Lines(Arc<Mutex<Vec<String>>>);
 
 impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
@@ -34,7 +34,7 @@ impl<S: Subscriber> Layer<S> for Lines {
 impl Lines {
     /// The lines of this thread, from now on. A call site that another thread reaches first while one subscriber
     /// alone listens would stay silent here: a second one, of all threads, prevents that.
-    pub(super) fn listen() -> (Lines, tracing::subscriber::DefaultGuard) {
+    pub(in crate::broker) fn listen() -> (Lines, tracing::subscriber::DefaultGuard) {
         let of_all = tracing_subscriber::registry().with(LevelFilter::INFO);
         // It is set already, by another test.
         let _ = tracing::subscriber::set_global_default(of_all);
@@ -43,7 +43,7 @@ impl Lines {
         (lines, tracing::subscriber::set_default(subscriber))
     }
 
-    pub(super) fn taken(&self) -> Vec<String> {
+    pub(in crate::broker) fn taken(&self) -> Vec<String> {
         std::mem::take(&mut *self.0.lock().expect("held"))
     }
 }

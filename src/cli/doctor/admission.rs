@@ -1,11 +1,11 @@
-//! What admission says: whether a bootstrap token of ours would pass, and whether admission-policy.yaml is in force.
-//! Both are asked by dry runs (`dryRun=All`), of which the API server stores nothing: that a policy is there would not
+//! What admission says: whether a bootstrap token of ours would pass, and whether each policy of admission-policy.yaml is in
+//! force. Both are asked by dry runs (`dryRun=All`), of which the API server stores nothing: that a policy is there would not
 //! say that it is bound, nor that it judges our user.
 
 use super::finding::Findings;
 use super::kubernetes::ReachedCluster;
-use crate::kubernetes::KubeError;
 use crate::kubernetes::bootstrap::USER;
+use crate::kubernetes::{AdmissionPolicy, KubeError, PolicyTrial};
 
 /// First minor of Kubernetes 1 with ValidatingAdmissionPolicy in its stable form.
 const OLDEST: u32 = 30;
@@ -48,26 +48,57 @@ pub(super) async fn look(cluster: &ReachedCluster, findings: &mut Findings) {
         ));
         return;
     }
-    judge(&client.try_other_secret().await, findings);
+    for policy in AdmissionPolicy::ALL {
+        judge(policy, client.try_policy(policy).await, findings);
+    }
 }
 
-/// Judges what came of making a Secret that is no bootstrap token.
-fn judge(tried: &Result<(), KubeError>, findings: &mut Findings) {
+/// What a policy lets nobody do, as it was seen on this object, and what the daemon's user could do without it.
+fn describe(policy: AdmissionPolicy, object: &str) -> (String, String) {
+    match policy {
+        AdmissionPolicy::Tokens => (
+            "another Secret than a bootstrap token is refused".to_owned(),
+            format!("{USER} could make any Secret in kube-system"),
+        ),
+        AdmissionPolicy::Nodes => (
+            format!("a change of the Node {object}, which is no machine of ours, is refused"),
+            format!("{USER} could change and delete any Node, such as {object}"),
+        ),
+        AdmissionPolicy::Pods => (
+            format!("another change of the status of pod {object} than a nomination is refused"),
+            format!("{USER} could change the status of any pod, such as {object}"),
+        ),
+    }
+}
+
+/// Judges what came of doing what a policy forbids.
+fn judge(policy: AdmissionPolicy, tried: Result<PolicyTrial, KubeError>, findings: &mut Findings) {
+    let name = policy.name();
     match tried {
-        Ok(()) => findings
-            .warning(format!(
-                "kubernetes: admission-policy.yaml is not in force: {USER} could make any Secret in kube-system (dry run)"
-            ))
-            .mend(APPLY),
-        Err(KubeError::Refused { message, .. }) if message.contains("pve-autoscaler-tokens") => {
-            findings.fine("kubernetes: admission-policy.yaml is in force: another Secret than a bootstrap token is refused (dry run)");
+        Ok(PolicyTrial::Held(object)) => {
+            let (refused, _) = describe(policy, &object);
+            findings.fine(format!(
+                "kubernetes: admission-policy.yaml is in force: {refused} ({name}, dry run)"
+            ));
         }
-        // Another policy or a missing right: the lines above say what that means for us.
-        Err(KubeError::Refused { message, .. }) => findings.fine(format!(
-            "kubernetes: another Secret than a bootstrap token is refused (dry run): {message}"
-        )),
+        Ok(PolicyTrial::Passed(object)) => {
+            let (_, possible) = describe(policy, &object);
+            findings
+                .warning(format!(
+                    "kubernetes: admission-policy.yaml is not in force: {possible} ({name} or its binding is missing; dry run)"
+                ))
+                .mend(APPLY);
+        }
+        // The lines above, and those on rights, say what that means for us.
+        Ok(PolicyTrial::RefusedElsewhere { object, message }) => {
+            let (refused, _) = describe(policy, &object);
+            findings.fine(format!("kubernetes: {refused} (dry run): {message}"));
+        }
+        Ok(PolicyTrial::Untried) => {}
         Err(error) => {
-            findings.unseen(format!("kubernetes: whether admission-policy.yaml is in force: {error}"));
+            findings.unseen(format!(
+                "kubernetes: whether {name} of admission-policy.yaml is in force: {error}"
+            ));
         }
     }
 }

@@ -105,18 +105,20 @@ fn judge_size(
     let usable = || seen.hosts.iter().filter(|(host, _)| pool.may_use(host));
     let region = policy.regions.get(&pool.region);
     let bounds = |host: &str| region.map(|region| region.bounds_of(host));
-    let memory = usable().map(|(name, host)| {
+    // Hosts that are off tell neither memory nor CPUs.
+    let told = usable().filter(|(_, host)| host.memory > 0);
+    let memory = told.map(|(name, host)| {
         let bounds = bounds(name).unwrap_or_default();
         bounds.most_memory(host.memory)
     });
-    let memory = memory.max().unwrap_or(0);
+    let memory = memory.max();
     let cpus = usable().map(|(_, host)| host.cpus).max().unwrap_or(0);
     let before = findings.0.len();
     for name_of_type in &pool.instance_types {
         let Some(kind) = policy.instance_types.get(name_of_type) else {
             continue;
         };
-        if kind.memory > memory {
+        if let Some(memory) = memory.filter(|memory| kind.memory > *memory) {
             findings
                 .warning(format!(
                     "pool {name}: no host has the memory for instance type {name_of_type}: {} MiB wanted, {} MiB at most",
@@ -127,7 +129,6 @@ fn judge_size(
                     "less memory in [instance_type.{name_of_type}], hosts with more in the pool's table, or take the type out of its instance_types; host_memory_reserve is kept of each host"
                 ));
         }
-        // Hosts that are off tell no CPUs.
         if cpus > 0 && kind.cores > cpus {
             findings
                 .warning(format!(

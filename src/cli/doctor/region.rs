@@ -539,6 +539,67 @@ hosts = ["pve1", "pve2"]
         assert!(tied.iter().any(|line| line.starts_with(text)), "{tied:?}");
     }
 
+    /// PVE clones no VM with a drive on a storage that nobody has any more. It finds a look at storages that are there alone.
+    #[test]
+    fn a_drive_on_a_storage_that_is_not_there_is_told() {
+        let drive = |value: &'static str| {
+            complaints(move |seen| {
+                let config = seen.configs.get_mut(&8000).expect("the template");
+                let mut raw = json!(config.raw);
+                raw["scsi1"] = json!(value);
+                *config = VmConfig::read(&raw);
+            })
+        };
+        let told = |lines: &[String]| {
+            lines
+                .iter()
+                .any(|line| line.contains("does not show on pve1: "))
+        };
+        let gone = drive("attic:vm-8000-disk-9,size=1G");
+        let text = "WRONG: template debian: VM 8000: its scsi1 is on attic, which PVE does not show on pve1: ";
+        let wrong = gone.iter().find(|line| line.starts_with(text));
+        let wrong = wrong.unwrap_or_else(|| panic!("{gone:?}"));
+        assert!(wrong.contains("qm set 8000 --delete scsi1"), "{wrong}");
+        for fine in ["fast:vm-8000-disk-9,size=1G", "none,media=cdrom"] {
+            let said = drive(fine);
+            assert!(!told(&said), "{fine}: {said:?}");
+        }
+        // A token may be kept from seeing it.
+        let token = "channel = \"token\"\nendpoints = [\"https://192.0.2.1:8006\"]\ntoken_id = \"a@pve!b\"\ntoken_secret_file = \"/nowhere/secret\"\nca_file = \"/nowhere/ca.pem\"\nvmids";
+        let file = FILE.replace("vmids", token);
+        let settings = parse(&file, "test").unwrap_or_else(|e| panic!("{e}"));
+        let mut seen = good();
+        let config = seen.configs.get_mut(&8000).expect("the template");
+        let mut raw = json!(config.raw);
+        raw["scsi1"] = json!("attic:vm-8000-disk-9,size=1G");
+        *config = VmConfig::read(&raw);
+        let said = judged(&seen, &settings);
+        let text = text.replace("WRONG", "warning");
+        let warned = said
+            .iter()
+            .any(|line| line.starts_with(&text) && line.contains("Datastore.Audit"));
+        assert!(warned, "{said:?}");
+    }
+
+    /// Hosts that are off tell no size: that none is there is said, and nothing of their memory.
+    #[test]
+    fn of_hosts_that_are_off_no_size_is_told() {
+        let off = complaints(|seen| {
+            for host in seen.resources.hosts.values_mut() {
+                (host.online, host.memory, host.cpus) = (false, 0, 0);
+            }
+        });
+        assert!(
+            off.iter()
+                .any(|line| line.contains("none of its hosts is online")),
+            "{off:?}"
+        );
+        assert!(
+            !off.iter().any(|line| line.contains("no host has the")),
+            "{off:?}"
+        );
+    }
+
     #[test]
     fn linked_clones_on_lvm_are_refused_before_pve_does() {
         let linked = FILE.replace("clone = \"full\"\nstorage = \"fast\"", "clone = \"linked\"");

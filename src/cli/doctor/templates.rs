@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::finding::Findings;
 use super::region::{RegionSeen, SeenRegion};
 use crate::config::Settings;
-use crate::config::settings::TemplateSettings;
+use crate::config::settings::{Channel, TemplateSettings};
 use crate::controller::inspection;
 use crate::controller::template_mark::is_of_another_definition;
 use crate::controller::templates::target_missing;
@@ -94,6 +94,9 @@ pub(super) fn judge(
         let before = findings.0.len();
         if let Some(config) = seen.configs.get(vmid) {
             judge_config(name, template, *vmid, config, settings, findings);
+            let region = settings.regions.get(&*template.region);
+            let by_token = region.is_some_and(|of| matches!(of.channel, Channel::Token { .. }));
+            judge_presence(seen, name, (*vmid, guest), (config, by_token), findings);
             judge_cloning(seen, (name, template), (*vmid, guest), config, findings);
         }
         if findings.0.len() == before {
@@ -174,6 +177,40 @@ fn judge_config(
                     "disk = \"{}GiB\" or more in [instance_type.{kind}]",
                     (size + (1 << 30) - 1) >> 30
                 ));
+        }
+    }
+}
+
+/// Drives on storages that the template's host does not have: PVE clones no VM with one. A token is not shown a storage that it may not
+/// look at, and may clone a disk on it all the same.
+fn judge_presence(
+    seen: &RegionSeen,
+    name: &str,
+    (vmid, guest): (u32, &GuestResource),
+    (config, by_token): (&VmConfig, bool),
+    findings: &mut Findings,
+) {
+    let host = &guest.host;
+    let Some(storages) = seen.resources.storages.get(host) else {
+        return;
+    };
+    for (key, disk) in &config.disks {
+        let storage = &disk.storage;
+        if storage.is_empty() || storages.contains_key(storage) || !seen.resources.is_online(host) {
+            continue;
+        }
+        let text = format!(
+            "template {name}: VM {vmid}: its {key} is on {storage}, which PVE does not show on {host}: PVE clones no VM with a drive on a storage that is not there"
+        );
+        let mend = format!(
+            "`pvesm status` on {host} shows those that are there; qm set {vmid} --delete {key} takes the drive out where it is of no use"
+        );
+        if by_token {
+            findings.warning(text).mend(format!(
+                "{mend}; a token sees storages that it has Datastore.Audit on"
+            ));
+        } else {
+            findings.wrong(text).mend(mend);
         }
     }
 }

@@ -8,7 +8,6 @@ use super::free::{self, Vmids};
 use super::hardware;
 use super::images::ImagesFound;
 use super::network;
-use super::policy::PolicyFound;
 use super::room;
 use super::survey::{self, Existing, Survey};
 use super::templates::{self, TemplateSource};
@@ -196,7 +195,7 @@ pub(super) fn choose(
 /// An administrator's kubeconfig, where the daemon has none that is good.
 pub(super) fn kubernetes(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
     let given = answers.kubernetes.kubeconfig.as_ref();
-    let needed = survey.kubeconfig_lacks.is_some() || survey.policy == PolicyFound::Missing;
+    let needed = survey.kubeconfig_lacks.is_some() || survey.policy.is_missing();
     if let Some(path) = given.filter(|_| needed) {
         let shown = path.display().to_string();
         proposal.choose("kubernetes.kubeconfig", shown, "", true);

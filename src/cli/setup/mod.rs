@@ -38,7 +38,6 @@ use crate::model::words;
 use answers::SetupAnswers;
 use choose::Proposal;
 use images::ImagesFound;
-use policy::PolicyFound;
 use rights::OwnerHints;
 use steps::SetupStep;
 use survey::{Admin, Existing, Survey};
@@ -108,7 +107,7 @@ async fn set_up(
     for step in &mut steps {
         step.look(&admin).await?;
     }
-    let lacking = survey.policy == PolicyFound::Missing
+    let lacking = survey.policy.is_missing()
         && !steps
             .iter()
             .any(|step| matches!(step, SetupStep::Policy(_)));

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use super::cluster;
 use crate::clock::Clock;
 use crate::kubernetes::bootstrap::{self, KubeconfigRequest, USER};
-use crate::kubernetes::{Connector, KubeClient, KubeError};
+use crate::kubernetes::{AdmissionPolicy, Connector, KubeClient, PolicyTrial};
 
 /// Where the package has the policy.
 const SHIPPED: &str = "/usr/share/pve-autoscaler/kubernetes/admission-policy.yaml";
@@ -22,14 +22,19 @@ pub(super) enum PolicyFound {
     Unasked,
     /// The API server has no such policies.
     NoApi,
-    /// It is not in force: it is not there, or not bound.
-    Missing,
+    /// These policies of it are not in force: they are not there, or not bound.
+    Missing(Vec<&'static str>),
     InForce,
     /// Why it could not be seen.
     Unseen(String),
 }
 
 impl PolicyFound {
+    /// Whether something of it is to be applied.
+    pub(super) fn is_missing(&self) -> bool {
+        matches!(self, PolicyFound::Missing(_))
+    }
+
     /// A line for what was found; `None` where all is well or nobody was asked.
     pub(super) fn show(&self) -> Option<String> {
         let words = match self {
@@ -37,7 +42,10 @@ impl PolicyFound {
             PolicyFound::NoApi => {
                 "this API server has no ValidatingAdmissionPolicy, which Kubernetes has from 1.30 on: RBAC alone holds the daemon"
             }
-            PolicyFound::Missing => "not in force: RBAC alone holds the daemon",
+            PolicyFound::Missing(names) => &format!(
+                "not in force ({}): RBAC alone holds the daemon there",
+                names.join(", ")
+            ),
             PolicyFound::Unseen(why) => &format!("whether it is in force is not known: {why}"),
         };
         Some(format!("  Admission policy: {words}\n"))
@@ -56,13 +64,20 @@ pub(super) async fn look(own: &KubeClient) -> PolicyFound {
         Ok(_) => return PolicyFound::Unasked,
         Err(error) => return PolicyFound::Unseen(error.to_string()),
     }
-    match own.try_other_secret().await {
-        Ok(()) => PolicyFound::Missing,
-        // By the policy, or for want of a right. Any other refusal, such as of a server that is overloaded, says nothing of it.
-        Err(KubeError::Refused {
-            code: 403 | 422, ..
-        }) => PolicyFound::InForce,
-        Err(error) => PolicyFound::Unseen(error.to_string()),
+    let (mut missing, mut unseen) = (Vec::new(), None);
+    for policy in AdmissionPolicy::ALL {
+        match own.try_policy(policy).await {
+            Ok(PolicyTrial::Passed(_)) => missing.push(policy.name()),
+            // By the policy, or for want of a right; or there is nothing that it could let through.
+            Ok(_) => {}
+            // A refusal of another kind, such as of a server that is overloaded, says nothing of it.
+            Err(error) => unseen = Some(error.to_string()),
+        }
+    }
+    match unseen {
+        _ if !missing.is_empty() => PolicyFound::Missing(missing),
+        Some(why) => PolicyFound::Unseen(why),
+        None => PolicyFound::InForce,
     }
 }
 
@@ -111,14 +126,14 @@ impl PolicyStep {
         let own = cluster::connect(own).await?;
         let mut found = look(&own).await;
         for _ in 1..TRIES {
-            if found != PolicyFound::Missing {
+            if !found.is_missing() {
                 break;
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
             found = look(&own).await;
         }
         done.push(if found == PolicyFound::InForce {
-            "it is in force: another Secret than a bootstrap token is refused (dry run)".to_owned()
+            "it is in force: what it forbids is refused (dry run)".to_owned()
         } else {
             format!("note: it was not seen in force within {TRIES} s; pve-autoscaler doctor says whether it is")
         });
@@ -129,6 +144,10 @@ impl PolicyStep {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+
+    use axum::body::Body;
+    use serde_json::{Value, json};
+    use tower::ServiceExt as _;
 
     use super::*;
     use crate::kubernetes::{Unobserved, in_memory};
@@ -149,12 +168,54 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_policy_is_missing_where_there_could_be_one_that_holds_the_user() {
-        assert_eq!(found("v1.34.1", USER).await, PolicyFound::Missing);
-        assert_eq!(found("v1.30.0", USER).await, PolicyFound::Missing);
+        // Of nodes and pods there are none on which the others could be tried.
+        let missing = PolicyFound::Missing(vec!["pve-autoscaler-tokens"]);
+        assert_eq!(found("v1.34.1", USER).await, missing);
+        assert_eq!(found("v1.30.0", USER).await, missing);
         assert_eq!(found("v1.29.14", USER).await, PolicyFound::NoApi);
         assert_eq!(found("v1.34.1", "somebody").await, PolicyFound::Unasked);
         let told = PolicyFound::NoApi.show().expect("it is told");
         assert!(told.contains("from 1.30 on"), "{told}");
         assert_eq!(PolicyFound::InForce.show(), None);
+    }
+
+    /// It finds a setup that looks whether one policy is in force and takes it for all.
+    #[tokio::test(start_paused = true)]
+    async fn a_policy_that_is_missing_alone_is_named() {
+        let clock = Clock::starting_at(Time(1_795_000_000_000));
+        let kube = Kube::new(KubeSpec::default(), clock, 5);
+        let create = async |path: &str, object: Value| {
+            let request = http::Request::post(path)
+                .header("content-type", "application/json")
+                .body(Body::from(object.to_string()))
+                .expect("a request");
+            let answer = kube.router().oneshot(request).await.expect("an answer");
+            assert!(answer.status().is_success(), "POST {path}: {answer:?}");
+        };
+        let group = "/apis/admissionregistration.k8s.io/v1";
+        for object in serde_saphyr::from_multiple::<Value>(bootstrap::POLICY).expect("YAML") {
+            let path = match object["kind"].as_str() {
+                Some("ValidatingAdmissionPolicy") => "validatingadmissionpolicies",
+                Some(_) => "validatingadmissionpolicybindings",
+                None => continue,
+            };
+            if path == "validatingadmissionpolicies"
+                || object["metadata"]["name"] != "pve-autoscaler-nodes"
+            {
+                create(&format!("{group}/{path}"), object).await;
+            }
+        }
+        let own = in_memory(kube.router_as(USER));
+        let own = KubeClient::new(own, clock, Arc::new(Unobserved)).await;
+        assert_eq!(look(&own).await, PolicyFound::InForce, "there is no node");
+        let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "cp-1" } });
+        create("/api/v1/nodes", node).await;
+        let found = look(&own).await;
+        assert_eq!(found, PolicyFound::Missing(vec!["pve-autoscaler-nodes"]));
+        let told = found.show().expect("it is told");
+        assert!(
+            told.contains("not in force (pve-autoscaler-nodes): "),
+            "{told}"
+        );
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::answers::SetupAnswers;
 use super::cluster::kubeconfig_request;
-use super::policy::{PolicyFound, PolicyStep};
+use super::policy::PolicyStep;
 use super::rights::{self, OwnerHints};
 use super::survey::{Admin, Existing, Survey};
 use super::templates::{FILES, content_lacking};
@@ -134,7 +134,7 @@ fn in_kubernetes(
         return Some(SetupStep::Kubeconfig(Box::new(request)));
     }
     // Answers may name an administrator's kubeconfig that is gone again, as it should be.
-    let due = survey.policy == PolicyFound::Missing && request.admin.exists();
+    let due = survey.policy.is_missing() && request.admin.exists();
     due.then(|| {
         SetupStep::Policy(Box::new(PolicyStep {
             request,

@@ -469,7 +469,7 @@ fn one(
             let options = verbs::delete_options(body, query);
             let object = verbs::get(state, res, space, wanted)?;
             verbs::preconditions(res, &object, &options)?;
-            policy::change(state, res, &object, true, user)?;
+            policy::change(state, (res, ""), (&object, None), user)?;
             verbs::note_deletion(state, res, &object, user);
             verbs::delete(state, res.stored(), space, wanted, &options).map(|v| (200, v))
         }

@@ -5,8 +5,8 @@
 use serde_json::Value;
 
 use super::auth::User;
-use super::object::{member, name, text};
-use super::resources::{NODES, Res, SECRETS};
+use super::object::{map, member, name, text};
+use super::resources::{NODES, PODS, Res, SECRETS};
 use super::status::Status;
 use super::store::State;
 
@@ -30,14 +30,20 @@ pub(super) fn create(state: &State, res: Res, object: &Value, user: &User) -> Re
     )
 }
 
-/// Judges a change of a stored object, or its removal.
+/// Judges a change of a stored object through this subresource, or its removal where there is no new form of it.
 pub(super) fn change(
     state: &State,
-    res: Res,
-    stored: &Value,
-    removes: bool,
+    (res, subresource): (Res, &str),
+    (stored, new): (&Value, Option<&Value>),
     user: &User,
 ) -> Result<(), Status> {
+    if res == PODS
+        && subresource == "status"
+        && let Some(new) = new
+        && binds(state, "pve-autoscaler-pods", user)
+    {
+        return judge_nomination(stored, new);
+    }
     if res == NODES && binds(state, "pve-autoscaler-nodes", user) {
         let taints = stored.pointer("/spec/taints").and_then(Value::as_array);
         let mut taints = taints.into_iter().flatten();
@@ -48,7 +54,7 @@ pub(super) fn change(
         return judge(ours, res, stored, "nodes", words);
     }
     if res == SECRETS && binds(state, "pve-autoscaler-tokens", user) {
-        if !removes {
+        if new.is_some() {
             return judge(false, res, stored, "tokens", "may not change Secrets");
         }
         let label = member(stored, "/metadata/labels", "app.kubernetes.io/managed-by");
@@ -60,6 +66,35 @@ pub(super) fn change(
             "tokens",
             "may delete its own bootstrap tokens only",
         );
+    }
+    Ok(())
+}
+
+/// The key of a pod's status that may change.
+const NOMINATED: &str = "nominatedNodeName";
+
+/// Judges a change of a pod's status: of a pod that waits it may set the nomination, or take it back, and nothing else.
+fn judge_nomination(stored: &Value, new: &Value) -> Result<(), Status> {
+    let refuse = |words: &str| judge(false, PODS, stored, "pods", words);
+    if !text(stored, "/spec/nodeName").is_empty() {
+        return refuse("may nominate only pods that wait for a node");
+    }
+    let others = |pod: &Value| {
+        let mut status = map(pod, "/status").cloned().unwrap_or_default();
+        status.remove(NOMINATED);
+        status
+    };
+    if others(stored) != others(new) {
+        return refuse("may change nominatedNodeName in a pod's status, and nothing else");
+    }
+    let nominated = |pod: &Value| {
+        member(pod, "/status", NOMINATED)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let (before, after) = (nominated(stored), nominated(new));
+    if !before.is_empty() && !after.is_empty() && before != after {
+        return refuse("may not nominate a pod for another node than it is nominated for");
     }
     Ok(())
 }

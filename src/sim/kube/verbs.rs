@@ -189,7 +189,7 @@ pub(super) fn update(
         return Err(Status::modified(res, wanted));
     }
     let new = admission::update(res, &old, object, subresource, user)?;
-    policy::change(state, res, &old, false, user)?;
+    policy::change(state, (res, subresource), (&old, Some(&new)), user)?;
     Ok(state.replace(res, new))
 }
 

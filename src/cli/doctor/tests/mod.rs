@@ -1,4 +1,5 @@
-//! Rights that are taken away one after the other, in simulated clusters in this process.
+//! Rights and policies that are taken away one after the other, in simulated clusters in this process.
 
+mod admission;
 mod rbac;
 mod token;
