@@ -194,7 +194,7 @@ fn roll<'a>(
                 None => {}
             }
         }
-        // Each names the one right before it, which stays the same until its own turn comes.
+        // Each names the one right before it in the queue. Where several go at once its turn may come before that one is gone.
         let (max, mut before) = (queue.max, first.pop());
         for (name, cause) in later {
             let waits = match (queue.backs_off, before.replace(name.clone())) {
