@@ -80,7 +80,7 @@ fn decide_on(
     let choices = offer::choices(&turn);
     let mut world = places::build(&turn, &choices);
     demand::place_nominated(&mut turn, &mut world);
-    let evacuees = evacuate::plan(&mut turn, &mut world);
+    let evacuees = evacuate::plan(&mut turn, &mut world, memory);
     let demand = demand::collect(&mut turn, &mut world, &evacuees.displaced);
     grow::domains::open(&turn, &mut world, &choices, &demand);
     let (unplaced, fit_index) = pack::existing(&mut turn, &mut world, demand);

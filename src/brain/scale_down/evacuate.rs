@@ -9,12 +9,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::cluster::{ObjectKey, Pod};
+use model::memory::Memory;
 use model::reasons::{GivenUp, WaitsFor};
 
+use crate::constraints::shape::Keyed;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{NodeIndex, ShapeId};
 use crate::scale_down::candidates::{self, RemovalCandidate};
 use crate::scale_down::drain_rules::Budgets;
+use crate::scale_down::evicted;
 use crate::scale_down::given_up;
 use crate::scale_down::mode::Mode;
 use crate::scale_down::outdated::{self, RolloutQueue};
@@ -43,8 +46,14 @@ impl<'a> Evacuees<'a> {
     }
 }
 
-/// Takes nodes that are given up for gone and puts their pods elsewhere, as far as there is room.
-pub(crate) fn plan<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'a>) -> Evacuees<'a> {
+/// Takes nodes that are given up for gone and puts their pods elsewhere, as far as there is room. `before` is the memory that the
+/// decision began with.
+pub(crate) fn plan<'a>(
+    turn: &mut DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
+    before: &'a Memory,
+) -> Evacuees<'a> {
+    evicted::note(turn);
     let mut evacuees = Evacuees::default();
     let mut regions = turn.view.snapshot.regions.values();
     let evacuates =
@@ -78,28 +87,13 @@ pub(crate) fn plan<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'a
     for candidate in &going {
         rehearsal::close(world, candidate.index, &mut undo);
     }
-    let held = hold_booked(turn, world);
     let mut order = rehearsal::destinations(world, &[]);
     order.retain(|index| !evacuees.nodes.contains_key(index));
+    let held = hold_room(turn, world, before, &order);
     let mut fit_index = FitIndex::over(&order, world);
     for mut candidate in going {
-        let mut landing = BTreeMap::new();
-        let left =
-            rehearsal::reschedule(world, &candidate, &mut fit_index, &mut landing, &mut undo);
-        // Rather one that runs there than one that is to come.
-        let running = left.iter().find(|left| !left.pods.is_empty());
-        let without = running.or(left.first()).map(|left| {
-            let pod = left.pods.first().map(|(key, _)| *key);
-            Box::new(rehearsal::no_place(world, left.load, pod, &order))
-        });
-        let pods = left.iter().flat_map(|left| left.pods.iter().copied());
-        evacuees.displaced.extend(pods);
-        if let Mode::Evacuated { missing, .. } | Mode::Outdated { missing, .. } =
-            &mut candidate.mode
-        {
-            *missing = without;
-        }
-        candidate.landing = landing;
+        let displaced = move_pods(world, &mut candidate, (&order, &mut fit_index), &mut undo);
+        evacuees.displaced.extend(displaced);
         evacuees.nodes.insert(candidate.index, Ok(candidate));
     }
     undo.keep(world);
@@ -112,9 +106,54 @@ pub(crate) fn plan<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'a
     evacuees
 }
 
-/// Holds room on working nodes for the pods of nodes whose removal is under way, where such a pod is booked: pods of the nodes that are
-/// given up next do not come there. Otherwise the machine that is made for these would be named for the pod that lost its place. Says
-/// which pods were put where; they are taken off again, and come back by their bookings.
+/// Puts the pods of a node that is given up on others, as far as there is room; gives those that find none.
+fn move_pods<'a>(
+    world: &mut SimCluster<'a>,
+    candidate: &mut RemovalCandidate<'a>,
+    (order, fit_index): (&[NodeIndex], &mut FitIndex),
+    undo: &mut RehearsalUndo,
+) -> Vec<Keyed<'a>> {
+    let mut landing = BTreeMap::new();
+    let left = rehearsal::reschedule(world, candidate, fit_index, &mut landing, undo);
+    // Rather one that runs there than one that is to come.
+    let running = left.iter().find(|left| !left.pods.is_empty());
+    let without = running.or(left.first()).map(|left| {
+        let pod = left.pods.first().map(|(key, _)| *key);
+        Box::new(rehearsal::no_place(world, left.load, pod, order))
+    });
+    let pods = left.into_iter().flat_map(|left| left.pods).collect();
+    if let Mode::Evacuated { missing, .. } | Mode::Outdated { missing, .. } = &mut candidate.mode {
+        *missing = without;
+    }
+    candidate.landing = landing;
+    pods
+}
+
+/// Holds room on working nodes for the pods of nodes whose removal is under way: pods of the nodes that are given up next do not come
+/// there. Otherwise the machine that is made for these would be named for the pod that lost its place. A pod that is still there has its
+/// room where it is booked; for one that was evicted it is kept on one of these nodes until its successor has a place. Says which
+/// pods were put where. They are taken off again: the first come back by their bookings, and [`evicted::reserve`] puts the others.
+fn hold_room<'a>(
+    turn: &mut DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
+    before: &'a Memory,
+    order: &[NodeIndex],
+) -> Vec<(NodeIndex, ShapeId)> {
+    let mut held = hold_booked(turn, world);
+    let mut fit_index = FitIndex::over(order, world);
+    // A successor that kube-scheduler has not tried yet may come there. What it has tried finds no room there.
+    let has_come = |pod: &Pod| {
+        pod.node.is_some() || pod.nominated.is_some() || pod.unschedulable_since.is_some()
+    };
+    for pod in evicted::list_awaited(turn, before, has_come) {
+        let shape = world.intern(pod.namespace, pod.shape);
+        let placed = pack::place(world, shape, None, 1, &mut fit_index);
+        held.extend(placed.into_iter().map(|(node, _)| (node, shape)));
+    }
+    held
+}
+
+/// Holds room for pods that are booked on working nodes.
 fn hold_booked<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
@@ -130,16 +169,13 @@ fn hold_booked<'a>(
         return held;
     }
     for (key, pod) in turn.view.without_place() {
-        let Some(node) = places.get(&pod.uid).copied() else {
+        let node = places.get(&pod.uid).copied();
+        let Some(node) = node.filter(|_| demand::displaced(turn, pod)) else {
             continue;
         };
-        // What holds ports or volumes is not taken off a place again.
-        let plain = pod.shape.host_ports.is_empty() && turn.view.need(key, pod).is_none();
-        if !plain || !demand::displaced(turn, pod) {
-            continue;
-        }
         let shape = world.intern(&key.namespace, &pod.shape);
-        if pack::put_at(world, shape, None, 1, node) == 1 {
+        let need = turn.view.need(key, pod);
+        if pack::hold_at(world, shape, need.as_ref(), node) {
             held.push((node, shape));
         }
     }
@@ -194,7 +230,7 @@ fn roll<'a>(
                 None => {}
             }
         }
-        // Each names the one right before it, which stays the same until its own turn comes.
+        // Each names the one right before it in the queue. Where several go at once its turn may come before that one is gone.
         let (max, mut before) = (queue.max, first.pop());
         for (name, cause) in later {
             let waits = match (queue.backs_off, before.replace(name.clone())) {

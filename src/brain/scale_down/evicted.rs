@@ -9,6 +9,7 @@ use model::memory::{Evicted, Memory};
 use model::scheduling::PodShape;
 use model::time::Span;
 
+use crate::constraints::shape::NamespacedShape;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::NodeIndex;
 use crate::scale_down::drain_rules;
@@ -77,8 +78,25 @@ pub(crate) fn reserve<'a>(
     before: &'a Memory,
     order: &[NodeIndex],
 ) {
-    let awaited: Vec<Arc<str>> = awaited(turn);
-    for uid in awaited {
+    // Successors that are there stand somewhere, or are pending and were counted.
+    for pod in list_awaited(turn, before, |_| true) {
+        let id = world.intern(pod.namespace, pod.shape);
+        let mut undo = Vec::new();
+        let placed = pack::place_with_undo(world, id, None, 1, order, &mut undo);
+        for (node, _) in placed {
+            world.nodes[node].receives = true;
+        }
+    }
+}
+
+/// What the evicted pods ask that have no successor yet. `has_come`: whether a pod that may be a successor counts as one.
+pub(crate) fn list_awaited<'a>(
+    turn: &mut DecisionBuilder<'a>,
+    before: &'a Memory,
+    has_come: impl Fn(&Pod) -> bool,
+) -> Vec<NamespacedShape<'a>> {
+    let mut found = Vec::new();
+    for uid in find_awaited(turn, has_come) {
         let Some(now) = turn.memory.evicted.get(&uid).cloned() else {
             continue;
         };
@@ -93,13 +111,9 @@ pub(crate) fn reserve<'a>(
                 (None, Some((key, pod))) => (&key.namespace, &pod.shape),
                 (None, None) => continue,
             };
-        let id = world.intern(namespace, shape);
-        let mut undo = Vec::new();
-        let placed = pack::place_with_undo(world, id, None, 1, order, &mut undo);
-        for (node, _) in placed {
-            world.nodes[node].receives = true;
-        }
+        found.push(NamespacedShape { namespace, shape });
     }
+    found
 }
 
 /// Whether a pod that still stands has, or should have, a successor already: a StatefulSet's waits
@@ -112,8 +126,8 @@ fn going(turn: &DecisionBuilder<'_>, evicted: &Evicted) -> bool {
 }
 
 /// UIDs of evicted pods without a successor. A pod of the same controller that was made since the
-/// first of them was seen leaving is the successor of one.
-fn awaited(turn: &DecisionBuilder<'_>) -> Vec<Arc<str>> {
+/// first of them was seen leaving is the successor of one, where it counts as come.
+fn find_awaited(turn: &DecisionBuilder<'_>, has_come: impl Fn(&Pod) -> bool) -> Vec<Arc<str>> {
     let cluster = &turn.view.snapshot.cluster;
     let mut by_owner: BTreeMap<&str, Vec<(&Arc<str>, &Evicted)>> = BTreeMap::new();
     let mut awaited = Vec::new();
@@ -140,7 +154,7 @@ fn awaited(turn: &DecisionBuilder<'_>) -> Vec<Arc<str>> {
         let since = evicted.iter().map(|(_, gone)| gone.seen).min();
         // A StatefulSet's successor has the name of the pod it follows.
         let named = evicted.iter().any(|(_, gone)| gone.pod == *key);
-        let new = !turn.memory.evicted.contains_key(&pod.uid);
+        let new = !turn.memory.evicted.contains_key(&pod.uid) && has_come(pod);
         if new && (named || since.is_some_and(|since| pod.created >= since)) {
             *successors.entry(&owner.uid).or_insert(0) += 1;
         }

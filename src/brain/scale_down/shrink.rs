@@ -72,7 +72,6 @@ pub(crate) fn plan<'a>(
     evacuees: Evacuees<'a>,
 ) {
     note_failures(turn);
-    evicted::note(turn);
     quiet::note(turn);
     intents::tidy(turn);
     let leaving = under_way(turn);

@@ -551,6 +551,23 @@ pub(crate) fn put_at(
     placed
 }
 
+/// Puts one pod of a shape on one place for [`SimCluster::take`] to take it off again, by the domains alone that nodes are in: its claims
+/// take no volumes. Says whether there is room.
+pub(crate) fn hold_at(
+    world: &mut SimCluster<'_>,
+    id: ShapeId,
+    need: Option<&VolumeNeed>,
+    node: NodeIndex,
+) -> bool {
+    let rules = world.rules(id).map(|rules| rules.as_things_are());
+    world.prepare(id);
+    let has_room = admitted(world, id, need, node, rules.as_ref()).is_some();
+    if has_room {
+        world.put(node, id, 1, false);
+    }
+    has_room
+}
+
 /// How many pods a place takes, if any.
 pub(crate) fn admitted(
     world: &SimCluster<'_>,

@@ -137,6 +137,16 @@ impl SimNode {
     pub(crate) fn room(&self, shape: &PodShape) -> u64 {
         fit::room(shape, &self.free, &self.ports)
     }
+
+    /// What one pod of a shape asked is free again: its amounts and its host ports.
+    fn give_back(&mut self, shape: &PodShape) {
+        amounts::give(&mut self.free, &shape.requests);
+        for port in &shape.host_ports {
+            if let Some(taken) = self.ports.iter().position(|other| other == port) {
+                self.ports.remove(taken);
+            }
+        }
+    }
 }
 
 impl<'a> SimCluster<'a> {
@@ -381,12 +391,7 @@ impl<'a> SimCluster<'a> {
         };
         let shape = self.shapes[pods.shape].shape;
         for _ in 0..pods.count {
-            amounts::give(&mut node.free, &shape.requests);
-            for port in &shape.host_ports {
-                if let Some(taken) = node.ports.iter().position(|other| other == port) {
-                    node.ports.remove(taken);
-                }
-            }
+            node.give_back(shape);
         }
         let (open, gone) = (!node.closed, -signed(pods.count));
         self.inter_pod
@@ -477,11 +482,11 @@ impl<'a> SimCluster<'a> {
             .class(&node.labels, &node.taints, node.unschedulable);
     }
 
-    /// Takes one pod of a shape off a place again; not one with claims or host ports.
+    /// Takes one pod of a shape off a place again. Volumes that its claims took stay attached.
     pub(crate) fn take(&mut self, index: NodeIndex, id: ShapeId) {
         let shape = self.shapes[id].shape;
         let node = &mut self.nodes[index];
-        amounts::give(&mut node.free, &shape.requests);
+        node.give_back(shape);
         let here = |r: &Resident| r.shape == id && !r.deleting;
         if let Some(at) = node.residents.index_of(here) {
             node.residents[at].count -= 1;

@@ -1,20 +1,21 @@
 //! Pools that replace outdated nodes: those whose machines have drifted, and those that are too old.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use super::evacuating::given_up;
 use super::lab::{Lab, kept, lab, made, removed};
 use crate::decide;
 use model::action::{Kind, Reason};
-use model::cluster::{ObjectKey, ReadyStatus};
+use model::cluster::{Claim, ObjectKey, PersistentVolume, Phase, ReadyStatus};
 use model::decision::Decision;
 use model::disruption::{Cause, NodeBudget, Rollout, Share};
 use model::drift::{Drift, Outdated};
 use model::memory::Backoff;
 use model::reasons::{GivenUp, Kept, WaitsFor};
-use model::region::{Failure, Step};
+use model::region::{Busy, Failure, Step};
 use model::report::NodeVerdict;
-use model::time::Span;
+use model::scheduling::{HostPort, Volume};
+use model::time::{Span, Time};
 
 const WEEK: Span = Span::minutes(7 * 24 * 60);
 
@@ -183,6 +184,45 @@ fn nothing_is_given_up_while_new_machines_fail() {
     let pool = "p".into();
     let waits = given_up(&decision, "n1").1;
     assert_eq!(waits, WaitsFor::PoolBackOff { pool, until });
+    assert_eq!(looked_at_again(&decision, "n1"), Some(until));
+}
+
+/// When a node that stays is looked at again.
+fn looked_at_again(decision: &Decision, node: &str) -> Option<Time> {
+    match &decision.report.nodes[node] {
+        NodeVerdict::Kept { until, .. } => *until,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The time is that of what a node waits for, and not that of a reason which is not told.
+#[test]
+fn a_node_that_is_given_up_has_the_time_of_what_it_waits_for() {
+    let gathered = drifted(1).with(|lab| {
+        lab.policy.scale_up.batch_idle = Span::seconds(10);
+        lab.policy.scale_up.batch_max = Span::seconds(30);
+    });
+    let until = gathered.now + Span::seconds(10);
+    let decision = gathered.decide();
+    assert_eq!(given_up(&decision, "n1").1, WaitsFor::Batch { until });
+    assert_eq!(looked_at_again(&decision, "n1"), Some(until));
+    // The pod of n2 has room elsewhere, so that it goes in ten minutes without a turn; with a pod that has none it waits for its turn.
+    let small = |milli: i64| {
+        drifted(2)
+            .node("other", 1000, 1024)
+            .shape("web1", |shape| shape.requests.cpu_milli = 1950)
+            .shape("web2", |shape| shape.requests.cpu_milli = milli)
+    };
+    let decision = small(100).decide();
+    assert_eq!(kept(&decision, "n1"), "BeingReplaced");
+    assert_eq!(kept(&decision, "n2"), "NotUnneededLongEnough");
+    let (cause, _) = given_up(&decision, "n2");
+    assert!(matches!(cause, GivenUp::Outdated { .. }), "{cause:?}");
+    let until = small(100).now + Span::minutes(10);
+    assert_eq!(looked_at_again(&decision, "n2"), Some(until));
+    let decision = small(1200).decide();
+    assert_eq!(kept(&decision, "n2"), "ReplacedLater");
+    assert_eq!(looked_at_again(&decision, "n2"), None);
 }
 
 #[test]
@@ -238,58 +278,141 @@ fn as_many_go_at_once_as_the_pool_and_its_budgets_allow() {
     let other = two(vec![budget(Cause::Underused, 0)]).decide();
     assert_eq!(removed(&other), ["n1", "n2"]);
     // One that drains counts.
-    let draining = two(Vec::new()).edit_machine("n1", |machine| {
-        machine.step = Some((Step::Drain, machine.mark.created));
-        machine.busy = Some(model::region::Busy::Down);
-    });
+    let draining = going(two(Vec::new()), "n1");
     assert_eq!(removed(&draining.decide()), ["n2"]);
 }
 
-/// `n1` drains, and its pod has its place on `new`. The pod of `n2`, of the same Deployment, does not take that: the machine that is made is
-/// for the pod of `n2`, by its name and its booking, and is made once.
-#[test]
-fn a_machine_is_made_and_booked_for_the_pod_of_the_node_that_it_replaces() {
-    let mut lab = drifted(2)
+/// `n1` drains, and its pod has its place on `new`, which has room for one. `n2` is the next that is given up, and may go at once.
+fn draining() -> Lab {
+    let lab = drifted(2)
         .shapes("web", |shape| *shape = super::lab::shape("web", 1200, 64))
         .ours("new", "p", "two")
         .edit_pool("p", |pool| {
             pool.max = 6;
             pool.rollout.as_mut().expect("it rolls").max_parallel = 2;
-        })
-        .edit_machine("n1", |machine| {
-            machine.step = Some((Step::Drain, machine.mark.created));
-            machine.busy = Some(model::region::Busy::Down);
-        })
-        .with(|lab| {
-            let booked = vec!["uid-web1".into()];
-            lab.memory.bookings.insert("new".into(), booked);
         });
+    going(lab, "n1").with(|lab| {
+        lab.policy.scale_down.max_parallel_drain = 2;
+        let booked = vec!["uid-web1".into()];
+        lab.memory.bookings.insert("new".into(), booked);
+        // They are older than the removal: neither is the successor of the other one.
+        for pod in lab.snapshot.cluster.pods.values_mut() {
+            pod.created = pod.created - Span::minutes(60);
+        }
+    })
+}
+
+/// The removal of a node is under way.
+fn going(lab: Lab, node: &str) -> Lab {
+    lab.edit_machine(node, |machine| {
+        machine.step = Some((Step::Drain, machine.mark.created));
+        machine.busy = Some(Busy::Down);
+    })
+}
+
+/// By UID which pods are booked where.
+fn booked(decision: &Decision) -> BTreeSet<(String, String)> {
+    let all = decision.memory.bookings.iter();
+    all.flat_map(|(to, pods)| {
+        pods.iter()
+            .map(move |pod| (to.to_string(), pod.to_string()))
+    })
+    .collect()
+}
+
+/// The pod of `n2`, of the same Deployment as that of `n1`, does not take the place of that: the machine that is made is for the pod of `n2`,
+/// by its name and its booking, and is made once; and `n2` goes when it works, not before.
+#[test]
+fn a_machine_is_made_and_booked_for_the_pod_of_the_node_that_it_replaces() {
+    let mut lab = draining();
     let decision = lab.turn();
     let [action] = &decision.plan[..] else {
         panic!("{:?}", decision.plan);
     };
     let pods = vec![ObjectKey::new("default", "web2")];
     assert_eq!(action.reason, Reason::PendingPods { pods });
-    let bookings = &decision.memory.bookings;
-    let uid = |pod: &str| Arc::<str>::from(format!("uid-{pod}"));
-    assert_eq!(bookings["new"], [uid("web1")]);
-    assert_eq!(bookings[&action.target.machine], [uid("web2")]);
-    assert_eq!(bookings.len(), 2, "{bookings:?}");
+    let of = |to: &str, pod: &str| (to.to_owned(), format!("uid-{pod}"));
+    let of_web2 = of(&action.target.machine, "web2");
+    assert_eq!(
+        booked(&decision),
+        BTreeSet::from([of("new", "web1"), of_web2.clone()])
+    );
     let batch = decision.memory.batch.as_ref().expect("one was planned for");
     assert!(batch.pods.iter().all(|uid| **uid == *"uid-web2"));
-    // The pod of n1 is evicted, its successor has not come yet: its booking ends, and no further machine is made.
-    let now = lab.now;
-    let mut lab = lab
-        .after(Span::seconds(5))
-        .edit("web1", |pod| pod.deletion = Some(now + Span::seconds(30)));
-    let next = lab.turn();
-    assert!(next.plan.is_empty(), "{:?}", next.plan);
-    let mut booked = next.memory.bookings.values().flatten();
-    assert!(
-        booked.all(|uid| **uid == *"uid-web2"),
-        "{:?}",
-        next.memory.bookings
-    );
+    // Its booking ends with its eviction. The room on `new` is kept until a successor is there: neither is a machine made nor a node removed.
+    let waits = |lab: Lab, when: &str| {
+        let mut lab = lab.after(Span::seconds(5));
+        let next = lab.turn();
+        assert!(next.plan.is_empty(), "{when}: {:?}", next.plan);
+        assert_eq!(booked(&next), BTreeSet::from([of_web2.clone()]), "{when}");
+        lab
+    };
+    let ends = lab.now + Span::seconds(30);
+    let lab = lab.edit("web1", |pod| pod.deletion = Some(ends));
+    let lab = waits(lab, "it is evicted, its successor has not come yet");
+    let lab = lab.with(|lab| {
+        let key = ObjectKey::new("default", "web1");
+        lab.snapshot.cluster.pods.remove(&key);
+    });
+    let lab = waits(lab, "it is gone");
+    let lab = lab
+        .pod("web3", 1200, 64)
+        .shapes("web3", |shape| {
+            *shape = super::lab::shape("web", 1200, 64);
+        })
+        .edit("web3", |pod| pod.unschedulable_since = None);
+    let lab = waits(lab, "kube-scheduler has not tried its successor yet");
+    let lab = lab.edit("web3", |pod| {
+        pod.node = Some("new".into());
+        pod.phase = Phase::Running;
+        pod.ready = true;
+    });
+    let mut lab = waits(lab, "its successor runs");
+    lab.settle();
+    let last = lab.after(Span::seconds(5)).decide();
+    assert_eq!(removed(&last), ["n2"], "the machine works");
+    assert_eq!(made(&last), Vec::<String>::new());
+}
+
+/// So it is where the pod has a host port, which the node has once, or a claim, which takes one volume.
+#[test]
+fn a_pod_with_a_host_port_or_a_claim_keeps_the_room_that_was_found_for_it() {
+    let port = draining().shape("web1", |shape| {
+        shape.host_ports.push(HostPort {
+            protocol: "TCP".into(),
+            ip: "".into(),
+            port: 80,
+        });
+    });
+    let claim = draining()
+        .shape("web1", |shape| {
+            shape.volumes.push(Volume::Claim("data".into()));
+        })
+        .with(|lab| {
+            let cluster = &mut lab.snapshot.cluster;
+            let claim = Claim {
+                volume: Some("data".into()),
+                bound: true,
+                ..Claim::default()
+            };
+            let volume = PersistentVolume {
+                driver: Some("csi.example".into()),
+                handle: Some("data".into()),
+                ..PersistentVolume::default()
+            };
+            let key = ObjectKey::new("default", "data");
+            cluster.claims.insert(key, claim);
+            cluster.volumes.insert("data".into(), volume);
+        });
+    for (what, lab) in [("a port", port), ("a claim", claim)] {
+        let decision = lab.decide();
+        assert_eq!(removed(&decision), Vec::<String>::new(), "{what}");
+        assert_eq!(made(&decision), ["two"], "{what}");
+        // It has its place on the node itself: what was held for it was given back, its port too.
+        let its_own = ("new".to_owned(), "uid-web1".to_owned());
+        let booked = booked(&decision);
+        assert!(booked.contains(&its_own), "{what}: {booked:?}");
+    }
 }
 
 /// Of those that wait each names the one right before it. One that is being removed is before the first of them.
@@ -303,11 +426,7 @@ fn each_waits_for_the_one_before_it() {
     assert_eq!(kept(&decision, "n1"), "BeingReplaced");
     assert_eq!(given_up(&decision, "n2").1, turn("n1"));
     assert_eq!(given_up(&decision, "n3").1, turn("n2"));
-    let draining = drifted(3).edit_machine("n1", |machine| {
-        machine.step = Some((Step::Drain, machine.mark.created));
-        machine.busy = Some(model::region::Busy::Down);
-    });
-    let decision = draining.decide();
+    let decision = going(drifted(3), "n1").decide();
     assert_eq!(given_up(&decision, "n2").1, turn("n1"));
     assert_eq!(given_up(&decision, "n3").1, turn("n2"));
     // What keeps a node at its turn too is said before that comes.
@@ -399,6 +518,31 @@ fn the_checker_passes_what_is_planned_and_refuses_it_without_the_key() {
     assert!(check(&creation).is_ok());
     let off = creation.edit_pool("p", |pool| pool.rollout = None);
     check(&off).expect_err("the pod runs where it is");
+}
+
+/// A node that is being removed counts neither for `min` nor once more among those that may be missing there: the checker passes a machine in
+/// its place, and none in the place of the next one.
+#[test]
+fn the_checker_passes_no_machine_for_more_nodes_than_are_replaced_at_once() {
+    let empty = drifted(2).with(|lab| lab.snapshot.cluster.pods.clear());
+    let empty = empty.edit_pool("p", |pool| (pool.min, pool.max) = (2, 6));
+    let first = empty.decide();
+    let [action] = &first.plan[..] else {
+        panic!("{:?}", first.plan);
+    };
+    let reason = &action.reason;
+    assert!(matches!(reason, Reason::BelowMin { .. }), "{reason:?}");
+    let check = |lab: &Lab| crate::check::check(action, &lab.snapshot, &lab.policy, lab.now);
+    let removing = going(empty, "n1");
+    assert!(check(&removing).is_ok(), "n2 alone is there for two");
+    let enough = removing.clone().edit_pool("p", |pool| pool.min = 1);
+    let refused = check(&enough).expect_err("n2 stays until n1 is gone");
+    let refused = refused.to_string();
+    assert!(refused.contains("has 1 machines already"), "{refused}");
+    let two = enough.edit_pool("p", |pool| {
+        pool.rollout.as_mut().expect("it rolls").max_parallel = 2;
+    });
+    assert!(check(&two).is_ok(), "n2 is given up beside n1");
 }
 
 /// From decision to decision: each node goes once a new one has room for its pod, and never fewer pods have a place.

@@ -86,7 +86,7 @@ fn pose_problem(asked: Asked<'_>) -> CoverProblem {
     let choices = offer::choices(&turn);
     let mut world = places::build(&turn, &choices);
     demand::place_nominated(&mut turn, &mut world);
-    let evacuees = evacuate::plan(&mut turn, &mut world);
+    let evacuees = evacuate::plan(&mut turn, &mut world, asked.memory);
     let demand = demand::collect(&mut turn, &mut world, &evacuees.displaced);
     grow::domains::open(&turn, &mut world, &choices, &demand);
     let before = BoundInput::of(&world, &demand, decision);

@@ -62,10 +62,11 @@ pub fn node(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
 fn settle<'a>(
     turn: &mut DecisionBuilder<'a>,
     choices: &ChoiceList<'a>,
+    before: &'a Memory,
 ) -> (SimCluster<'a>, Evacuees<'a>) {
     let mut world = places::build(turn, choices);
     demand::place_nominated(turn, &mut world);
-    let evacuees = evacuate::plan(turn, &mut world);
+    let evacuees = evacuate::plan(turn, &mut world, before);
     let demand = demand::collect(turn, &mut world, &evacuees.displaced);
     pack::existing(turn, &mut world, demand);
     (world, evacuees)

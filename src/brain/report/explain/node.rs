@@ -40,7 +40,7 @@ pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
         (None, None) => return None,
     };
     let choices = super::choices(&turn);
-    let (mut world, mut evacuees) = super::settle(&mut turn, &choices);
+    let (mut world, mut evacuees) = super::settle(&mut turn, &choices, asked.memory);
     let evacuee = world.by_name.get(name).copied();
     let evacuee = evacuee.and_then(|index| evacuees.take(index)?.ok());
     let report = &asked.decision.report;

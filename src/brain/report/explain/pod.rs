@@ -51,7 +51,7 @@ pub(super) fn tell(asked: Asked<'_>, key: &ObjectKey, pod: &Pod) -> PodStory {
         shape: &pod.shape,
     });
     let choices = super::choices(&turn);
-    let (mut world, _) = super::settle(&mut turn, &choices);
+    let (mut world, _) = super::settle(&mut turn, &choices, asked.memory);
     let shape = world.intern(&key.namespace, &pod.shape);
     let need = volumes::explain_need(key, pod, turn.view.claim_view());
     let victims = victims(&mut world, &turn, shape, need.as_ref());
