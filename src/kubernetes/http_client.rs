@@ -18,6 +18,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tower::util::MapRequest;
 use tower::{BoxError, Layer as _, Service};
 
+use super::tls;
+
 /// A service that sends each request to the server of `config`, as its user, with its timeouts.
 ///
 /// # Errors
@@ -38,9 +40,8 @@ pub(super) fn connect(
     let mut http = HttpConnector::new();
     // It is given addresses with `https` too: TLS is the next one's.
     http.enforce_http(false);
-    let https = config
-        .rustls_https_connector_with_connector(http)
-        .map_err(refused)?;
+    let https = tls::connector(config, http)
+        .map_err(|why| format!("no client can be made of it: {why}"))?;
     let mut connector = TimeoutConnector::new(https);
     connector.set_connect_timeout(config.connect_timeout);
     connector.set_read_timeout(config.read_timeout);

@@ -23,6 +23,7 @@ pub mod serving;
 pub mod status;
 pub mod store;
 pub mod survey;
+mod tls;
 pub mod tokens;
 mod translate;
 pub mod trial;
