@@ -36,10 +36,20 @@ pub(crate) fn tell(turn: &mut DecisionBuilder<'_>) {
         };
         let (until, pod) = (*until, pod.clone());
         let (waits, blocking) = match later {
-            // It stays for now however much it is used. What keeps it at its turn too is said before that comes.
-            Some(later) if !keeps_anyway(why) => (later, None),
+            // It stays for now however much it is used. What keeps it at its turn too is said before that comes, and so is a timer after
+            // which it goes without a turn.
+            Some(later) if !keeps_anyway(why) && !goes_by_itself(why) => (later, None),
             Some(_) => (other(why), pod),
             None => (find(turn, &name, why, pod.as_ref()), pod),
+        };
+        let until = match &waits {
+            WaitsFor::Batch { until: end } | WaitsFor::PoolBackOff { until: end, .. } => Some(*end),
+            WaitsFor::Other { .. } => until,
+            // When the reason that is not told any more would have been looked at again is of no use.
+            WaitsFor::MachineComing { .. }
+            | WaitsFor::MachinePlanned { .. }
+            | WaitsFor::NoMachine { .. }
+            | WaitsFor::Turn { .. } => None,
         };
         let verdict = NodeVerdict::Kept {
             reason: waits.reason(),
@@ -66,6 +76,17 @@ fn keeps_anyway(why: &Kept) -> bool {
             | Kept::RemovedByOthers { .. }
             | Kept::BlockedByPod { .. }
             | Kept::Held { .. }
+    )
+}
+
+/// Whether a node is unneeded, and goes without a turn when a time is over.
+fn goes_by_itself(why: &Kept) -> bool {
+    matches!(
+        why,
+        Kept::NotLongEnough { .. }
+            | Kept::PodsChanged { .. }
+            | Kept::TooYoung { .. }
+            | Kept::Delayed { .. }
     )
 }
 

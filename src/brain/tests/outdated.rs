@@ -15,7 +15,7 @@ use model::reasons::{GivenUp, Kept, WaitsFor};
 use model::region::{Busy, Failure, Step};
 use model::report::NodeVerdict;
 use model::scheduling::{HostPort, Volume};
-use model::time::Span;
+use model::time::{Span, Time};
 
 const WEEK: Span = Span::minutes(7 * 24 * 60);
 
@@ -184,6 +184,45 @@ fn nothing_is_given_up_while_new_machines_fail() {
     let pool = "p".into();
     let waits = given_up(&decision, "n1").1;
     assert_eq!(waits, WaitsFor::PoolBackOff { pool, until });
+    assert_eq!(looked_at_again(&decision, "n1"), Some(until));
+}
+
+/// When a node that stays is looked at again.
+fn looked_at_again(decision: &Decision, node: &str) -> Option<Time> {
+    match &decision.report.nodes[node] {
+        NodeVerdict::Kept { until, .. } => *until,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The time is that of what a node waits for, and not that of a reason which is not told.
+#[test]
+fn a_node_that_is_given_up_has_the_time_of_what_it_waits_for() {
+    let gathered = drifted(1).with(|lab| {
+        lab.policy.scale_up.batch_idle = Span::seconds(10);
+        lab.policy.scale_up.batch_max = Span::seconds(30);
+    });
+    let until = gathered.now + Span::seconds(10);
+    let decision = gathered.decide();
+    assert_eq!(given_up(&decision, "n1").1, WaitsFor::Batch { until });
+    assert_eq!(looked_at_again(&decision, "n1"), Some(until));
+    // The pod of n2 has room elsewhere, so that it goes in ten minutes without a turn; with a pod that has none it waits for its turn.
+    let small = |milli: i64| {
+        drifted(2)
+            .node("other", 1000, 1024)
+            .shape("web1", |shape| shape.requests.cpu_milli = 1950)
+            .shape("web2", |shape| shape.requests.cpu_milli = milli)
+    };
+    let decision = small(100).decide();
+    assert_eq!(kept(&decision, "n1"), "BeingReplaced");
+    assert_eq!(kept(&decision, "n2"), "NotUnneededLongEnough");
+    let (cause, _) = given_up(&decision, "n2");
+    assert!(matches!(cause, GivenUp::Outdated { .. }), "{cause:?}");
+    let until = small(100).now + Span::minutes(10);
+    assert_eq!(looked_at_again(&decision, "n2"), Some(until));
+    let decision = small(1200).decide();
+    assert_eq!(kept(&decision, "n2"), "ReplacedLater");
+    assert_eq!(looked_at_again(&decision, "n2"), None);
 }
 
 #[test]
