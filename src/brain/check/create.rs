@@ -221,29 +221,7 @@ fn needed(case: Case<'_>, action: &Action, spec: &CreateSpec, pool: &PoolPolicy)
     match &action.reason {
         Reason::PendingPods { pods } => awaited(case, action, spec, pods),
         Reason::BelowMin { pods, .. } => {
-            let have = case
-                .snapshot
-                .machines
-                .values()
-                .filter(|machine| machine.mark.pool == spec.mark.pool)
-                .filter(|machine| machine.failure.is_none() && machine.busy != Some(Busy::Down))
-                .filter(|machine| {
-                    machine.vm.is_some()
-                        || machine
-                            .step
-                            .is_none_or(|s| s.0 < model::region::Step::Configure)
-                })
-                .filter(|machine| {
-                    let old = case.now.0.saturating_sub(machine.mark.created.0)
-                        > case.policy.scale_up.max_provision_time.0;
-                    // It was a node, and somebody deleted the node.
-                    let over = machine
-                        .step
-                        .is_some_and(|(step, _)| step == model::region::Step::Done);
-                    (machine.node.is_some() || !(old || over)) && !is_given_up(case, machine)
-                })
-                .count();
-            let have = have.saturating_sub(given_up_at_once(case, &spec.mark.pool));
+            let have = count_for_min(case, &spec.mark.pool);
             ensure(have < pool.min as usize, CheckRule::Needed, || {
                 format!("the pool has {have} machines already")
             })?;
@@ -260,6 +238,33 @@ fn needed(case: Case<'_>, action: &Action, spec: &CreateSpec, pool: &PoolPolicy)
             format!("no reason to make a machine: {other}"),
         ),
     }
+}
+
+/// How many machines of a pool count for its `min`: as many outdated ones as are given up do not.
+fn count_for_min(case: Case<'_>, pool: &str) -> usize {
+    let machines = case.snapshot.machines.values();
+    let counting: Vec<&Machine> = machines
+        .filter(|machine| *machine.mark.pool == *pool)
+        .filter(|machine| machine.failure.is_none() && machine.busy != Some(Busy::Down))
+        .filter(|machine| {
+            machine.vm.is_some()
+                || machine
+                    .step
+                    .is_none_or(|s| s.0 < model::region::Step::Configure)
+        })
+        .filter(|machine| {
+            let old = case.now.0.saturating_sub(machine.mark.created.0)
+                > case.policy.scale_up.max_provision_time.0;
+            // It was a node, and somebody deleted the node.
+            let over = machine
+                .step
+                .is_some_and(|(step, _)| step == model::region::Step::Done);
+            (machine.node.is_some() || !(old || over)) && !is_given_up(case, machine)
+        })
+        .collect();
+    let outdated = counting.iter().filter(|machine| is_outdated(case, machine));
+    let given_up = outdated.count().min(count_rollout_room(case, pool));
+    counting.len() - given_up
 }
 
 /// Whether no type of the pool costs less in the region.
@@ -321,15 +326,18 @@ pub(super) fn is_outdated(case: Case<'_>, machine: &Machine) -> bool {
     old || drifted.is_some_and(|parts| !parts.is_empty())
 }
 
-/// How many machines a pool may have beyond its `min` since as many outdated ones are to go: no more than its rollout replaces at once.
-fn given_up_at_once(case: Case<'_>, pool: &str) -> usize {
+/// How many more outdated nodes of a pool may be given up now: no more than its rollout replaces at once, with those that are being removed.
+fn count_rollout_room(case: Case<'_>, pool: &str) -> usize {
     let machines = case.snapshot.machines.values();
-    let outdated = machines.filter(|machine| *machine.mark.pool == *pool);
-    let outdated = outdated.filter(|machine| is_outdated(case, machine));
+    let of_pool = machines.filter(|machine| *machine.mark.pool == *pool);
+    let going = of_pool.filter(|machine| {
+        let there = machine.node.is_some() && machine.vm.is_some();
+        there && machine.busy == Some(Busy::Down) && is_outdated(case, machine)
+    });
     let policy = case.policy.pools.get(pool);
     let rollout = policy.and_then(|policy| policy.rollout.as_ref());
     let at_once = rollout.map_or(0, |rollout| rollout.max_parallel as usize);
-    outdated.count().min(at_once)
+    at_once.saturating_sub(going.count())
 }
 
 /// A pod that has no node, or one that is leaving, is outdated or whose host a person evacuates.

@@ -520,6 +520,31 @@ fn the_checker_passes_what_is_planned_and_refuses_it_without_the_key() {
     check(&off).expect_err("the pod runs where it is");
 }
 
+/// A node that is being removed counts neither for `min` nor once more among those that may be missing there: the checker passes a machine in
+/// its place, and none in the place of the next one.
+#[test]
+fn the_checker_passes_no_machine_for_more_nodes_than_are_replaced_at_once() {
+    let empty = drifted(2).with(|lab| lab.snapshot.cluster.pods.clear());
+    let empty = empty.edit_pool("p", |pool| (pool.min, pool.max) = (2, 6));
+    let first = empty.decide();
+    let [action] = &first.plan[..] else {
+        panic!("{:?}", first.plan);
+    };
+    let reason = &action.reason;
+    assert!(matches!(reason, Reason::BelowMin { .. }), "{reason:?}");
+    let check = |lab: &Lab| crate::check::check(action, &lab.snapshot, &lab.policy, lab.now);
+    let removing = going(empty, "n1");
+    assert!(check(&removing).is_ok(), "n2 alone is there for two");
+    let enough = removing.clone().edit_pool("p", |pool| pool.min = 1);
+    let refused = check(&enough).expect_err("n2 stays until n1 is gone");
+    let refused = refused.to_string();
+    assert!(refused.contains("has 1 machines already"), "{refused}");
+    let two = enough.edit_pool("p", |pool| {
+        pool.rollout.as_mut().expect("it rolls").max_parallel = 2;
+    });
+    assert!(check(&two).is_ok(), "n2 is given up beside n1");
+}
+
 /// From decision to decision: each node goes once a new one has room for its pod, and never fewer pods have a place.
 #[test]
 fn a_whole_pool_is_replaced_one_after_the_other() {
