@@ -1,8 +1,10 @@
 //! Every pool in numbers, and the pools that hold back.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::reasons::Held;
+use model::region::Step;
 use model::report::{ComingMachine, Hold, PoolState, Scope};
 
 use crate::decision::turn::DecisionBuilder;
@@ -15,20 +17,30 @@ fn drifted(machine: &MachineView<'_>) -> bool {
     drifted.is_some_and(|drifted| !drifted.is_empty())
 }
 
-/// A machine that is on its way up.
-fn coming(machine: &MachineView<'_>) -> ComingMachine {
-    let mark = &machine.seen.mark;
-    ComingMachine {
-        pool: mark.pool.as_str().into(),
-        instance_type: mark.instance_type.as_str().into(),
-        region: machine.seen.region.clone(),
-        host: machine.seen.host.clone(),
-        vmid: mark.vmid,
-    }
+/// All machines that are on their way up, those too whose pool left the file or spans a region that was not read yet.
+fn list_coming(turn: &DecisionBuilder<'_>) -> BTreeMap<Arc<str>, ComingMachine> {
+    let machines = turn.view.machines.values();
+    let coming = machines.filter(|machine| {
+        // A working one looks like one on its way until its region was read.
+        machine.phase == MachinePhase::Coming && machine.step() != Some(Step::Done)
+    });
+    let told = coming.map(|machine| {
+        let mark = &machine.seen.mark;
+        let comes = ComingMachine {
+            pool: mark.pool.as_str().into(),
+            instance_type: mark.instance_type.as_str().into(),
+            region: machine.seen.region.clone(),
+            host: machine.seen.host.clone(),
+            vmid: mark.vmid,
+        };
+        (machine.name.clone(), comes)
+    });
+    told.collect()
 }
 
-/// Writes the pools into the report, and their machines that are on their way up.
+/// Writes the pools into the report, and the machines that are on their way up.
 pub(crate) fn report(turn: &mut DecisionBuilder<'_>) {
+    turn.report.coming = list_coming(turn);
     let policy = turn.view.policy;
     for (name, pool) in &policy.pools {
         let mut state = PoolState {
@@ -51,11 +63,7 @@ pub(crate) fn report(turn: &mut DecisionBuilder<'_>) {
             match machine.phase {
                 MachinePhase::Up if machine.ready() => state.ready += 1,
                 MachinePhase::Up | MachinePhase::NoVm => state.unready += 1,
-                MachinePhase::Coming => {
-                    state.coming += 1;
-                    let (name, comes) = (machine.name.clone(), coming(machine));
-                    turn.report.coming.insert(name, comes);
-                }
+                MachinePhase::Coming => state.coming += 1,
                 MachinePhase::Leaving
                 | MachinePhase::Failed
                 | MachinePhase::Overdue

@@ -10,7 +10,7 @@ use model::hosts::HostStrategy;
 use model::memory::Backoff;
 use model::network::{AddressRange, NetworkPolicy};
 use model::policy::{INSTANCE_TYPE_LABEL, PoolPolicy, REGION_LABEL, RegionPolicy};
-use model::region::{Step, TemplateCopy};
+use model::region::{Busy, Step, TemplateCopy};
 use model::report::PodVerdict;
 use model::scheduling::{NodeTerm, Operator, Requirement};
 use model::snapshot::SourceState;
@@ -318,6 +318,34 @@ fn a_region_that_is_away_stops_nothing_in_the_other_and_its_machines_count() {
     };
     let choices: Vec<&str> = why.keys().map(|choice| &**choice).collect();
     assert_eq!(choices, ["p/one in attic", "p/one in home"]);
+}
+
+/// What is on its way is told, though its pool left the file or spans a region that was never read. A machine that works is not on its way,
+/// though the last reading of its region does not have its VM yet.
+#[test]
+fn every_machine_on_its_way_is_told() {
+    let coming = |lab: &Lab| -> Vec<String> {
+        let coming = lab.decide().report.coming;
+        coming.keys().map(ToString::to_string).collect()
+    };
+    let on_its_way = || {
+        let lab = world().machine("m", "p", "one", Step::Join);
+        lab.edit_machine("m", |machine| machine.busy = Some(Busy::Up))
+    };
+    assert_eq!(coming(&on_its_way()), ["m"]);
+    let other_region = on_its_way().with(|lab| unread(lab, "attic"));
+    assert_eq!(coming(&other_region), ["m"]);
+    let left = on_its_way().with(|lab| lab.policy.pools.clear());
+    assert_eq!(coming(&left), ["m"]);
+    let works = world().ours("a", "p", "one").edit_machine("a", |machine| {
+        (machine.vm, machine.node) = (None, None);
+    });
+    let works = works.with(|lab| {
+        lab.snapshot.cluster.nodes.clear();
+        let source = lab.snapshot.sources.get_mut("pve/home");
+        source.expect("a source").as_of = lab.now - Span::seconds(1);
+    });
+    assert_eq!(coming(&works), Vec::<String>::new());
 }
 
 /// The daemon begins on a host without the journal while a region is away: of its machines it sees the nodes alone.
