@@ -304,6 +304,15 @@ fn has_left_its_cpus(
     moved && CpuLoss::find(machine, &observed.region, policy).is_some()
 }
 
+/// Whether it is told of a machine what has drifted: it works, or worked and is being removed. The latter counts until its node is gone:
+/// its pool replaces so many at once and no more. Of an entry that was made from a VM's mark it is not known how far the machine came.
+fn has_worked(machine: &Machine, entry: &JournalEntry) -> bool {
+    let worked = entry.reached.is_none_or(|reached| reached >= Step::Done);
+    machine.step.is_some_and(|(step, _)| {
+        step == Step::Done || (step > Step::Done && machine.node.is_some() && worked)
+    })
+}
+
 /// Writes into the machines that became nodes what of them has drifted.
 pub fn mark(
     machines: &mut BTreeMap<Arc<str>, Machine>,
@@ -314,11 +323,8 @@ pub fn mark(
     // Machines of one pool and template are made of the same.
     let mut all: BTreeMap<(String, String), MadeOf> = BTreeMap::new();
     for (name, machine) in machines {
-        // One that is being removed counts until its node is gone: its pool replaces so many at once and no more.
-        let worked = machine.step.is_some_and(|(step, _)| {
-            step == Step::Done || (step > Step::Done && machine.node.is_some())
-        });
-        let entry = journal.get(name).filter(|_| worked);
+        let entry = journal.get(name);
+        let entry = entry.filter(|entry| has_worked(machine, entry));
         let entry = entry.filter(|entry| !entry.made_of.is_empty());
         let drifted = entry.and_then(|entry| {
             let mark = &machine.mark;

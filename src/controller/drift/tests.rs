@@ -1,6 +1,8 @@
 use super::*;
 use crate::config;
+use crate::model::action::{CreateSpec, Target};
 use crate::model::network::NicAddresses;
+use crate::model::region::MachineVm;
 use crate::model::time::Time;
 
 const FILE: &str = r#"
@@ -192,4 +194,66 @@ fn a_setting_that_is_not_there_counts_for_nothing() {
         json!({"cards": [{"a": 1, "new": null}]}),
     );
     assert_eq!(hash(&before), hash(&now), "at any depth");
+}
+
+/// What is written into a machine at this step, with or without its node, that came so far on its way up. The file says another CPU now.
+fn marked(step: Step, node: bool, reached: Option<Step>) -> Option<Vec<Drift>> {
+    let (before, now) = (
+        settings(FILE),
+        settings(&FILE.replace("\"host\"", "\"x86-64-v3\"")),
+    );
+    let name: Arc<str> = "p-abcde".into();
+    let policy = &before.policy;
+    let terms = Terms::of(&policy.pools["p"], &policy.instance_types["small"]);
+    let machine = Machine {
+        region: "default".into(),
+        host: "pve1".into(),
+        mark: its_mark().into(),
+        intended: true,
+        vm: Some(MachineVm {
+            marked: true,
+            ..MachineVm::default()
+        }),
+        terms: Some(Arc::new(terms)),
+        node: node.then(|| name.clone()),
+        contradiction: None,
+        remembered: None,
+        step: Some((step, Time(0))),
+        failure: None,
+        busy: None,
+    };
+    let target = Target {
+        region: "default".into(),
+        host: "pve1".into(),
+        vmid: 9100,
+        machine: name.clone(),
+        node: None,
+    };
+    let spec = CreateSpec {
+        mark: its_mark(),
+        template_vmid: 9000,
+        template_host: "pve1".into(),
+        template_uuid: None,
+        terms: None,
+    };
+    let mut entry = JournalEntry::new(target, spec, Time(0));
+    entry.made_of = made_of(&before, &its_mark());
+    entry.reached = reached;
+    let mut machines = BTreeMap::from([(name.clone(), machine)]);
+    let journal = BTreeMap::from([(name.clone(), entry)]);
+    mark(&mut machines, &BTreeMap::new(), &journal, &now);
+    machines.remove(&name)?.vm?.drifted
+}
+
+/// A machine that worked has drifted until its node is gone. One that never worked has not, though its node is there while it is removed
+/// again. Of one that is known by its mark alone it is not known how far it came.
+#[test]
+fn a_machine_has_drifted_from_when_it_works_until_its_node_is_gone() {
+    let hardware = || Some(vec![Drift::Hardware]);
+    assert_eq!(marked(Step::Done, true, Some(Step::Done)), hardware());
+    assert_eq!(marked(Step::Drain, true, Some(Step::Done)), hardware());
+    assert_eq!(marked(Step::Drain, true, None), hardware());
+    assert_eq!(marked(Step::Drain, true, Some(Step::Initialize)), None);
+    assert_eq!(marked(Step::Initialize, true, Some(Step::Initialize)), None);
+    assert_eq!(marked(Step::Destroy, false, Some(Step::Done)), None);
 }
