@@ -149,6 +149,10 @@ OF_DEMO = [
         [('note.code !== "shares_space"', "true")], on_demo(stories.stores_are_told)),
     Bug("a storage does not say to whom it is promised", "/page/stores.js",
         [("make: () => pools(row).map", "make: () => [].map")], on_demo(stories.stores_are_told)),
+    Bug("nothing is said of the machine in a node's place", "/page/why.js",
+        [('story.replacement ? ["In its place"', 'null ? ["In its place"')], on_demo(stories.replacement_is_told)),
+    Bug("the machine in a node's place does not say how far it is", "/page/why.js",
+        [("if (machine.step) parts.push(", "if (false) parts.push(")], on_demo(stories.replacement_is_told)),
     Bug("a legend that lacks a mark", "/page/legend.js", [('[sign("idle", "▼")', '[sign("idle", "▽")')], on_demo(stories.legends)),
     Bug("empty tables before the first view", "/page/main.js", [("unread() ? h(", "false ? h(")], on_demo(stories.nothing_is_claimed)),
 ]

@@ -43,6 +43,7 @@ def of_small_cluster(browser, demo, pictures):
     stories.pins_are_shown(browser)
     stories.hosts_are_told(browser)
     stories.stores_are_told(browser)
+    stories.replacement_is_told(browser)
     kept(browser)
     why(browser, pictures)
     stories.keyboard(browser)
