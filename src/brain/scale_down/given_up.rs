@@ -43,7 +43,7 @@ pub(crate) fn tell(turn: &mut DecisionBuilder<'_>) {
             None => (find(turn, &name, why, pod.as_ref()), pod),
         };
         let until = match &waits {
-            WaitsFor::Batch { until } | WaitsFor::PoolBackOff { until, .. } => Some(*until),
+            WaitsFor::Batch { until: end } | WaitsFor::PoolBackOff { until: end, .. } => Some(*end),
             WaitsFor::Other { .. } => until,
             // When the reason that is not told any more would have been looked at again is of no use.
             WaitsFor::MachineComing { .. }
