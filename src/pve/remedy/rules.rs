@@ -142,6 +142,10 @@ pub(super) const RULES: &[Rule] = &[
         "only root can set '{option}' config",
         "an API token may not set {option}: let the daemon reach this region through the broker (`channel = \"local\"`, on a host of it), or do without",
     ),
+    say(
+        "only root can modify '{option}' config",
+        "an API token may not set {option}: let the daemon reach this region through the broker (`channel = \"local\"`, on a host of it), or do without",
+    ),
     // Locks.
     // pve-guest-common src/PVE/AbstractConfig.pm, `check_lock`.
     say("VM is locked (backup)", LOCKED),
