@@ -147,6 +147,17 @@ fn tell_place(machine: &MachineFacts, named: bool) -> String {
     add_addresses(place, &machine.addresses)
 }
 
+/// The machine that comes in the place of a node that is to go, and how far it is.
+fn tell_replacement(text: &mut String, machine: &MachineFacts, regions: bool, now: Time) {
+    let place = tell_place(machine, regions);
+    let how = progress(machine, now);
+    let _ = writeln!(
+        text,
+        "In its place: {} ({}), VMID {} on {place}; {how}",
+        machine.name, machine.instance_type, machine.vmid
+    );
+}
+
 /// What is said of a node. `wide`: each cause in full in every row that it is the cause of.
 pub(super) fn node(story: &NodeStory, wide: bool, now: Time) -> String {
     let mut causes = Causes::new(wide);
@@ -182,13 +193,7 @@ pub(super) fn node(story: &NodeStory, wide: bool, now: Time) -> String {
         let _ = writeln!(text, "Verdict: {what}{why}");
     }
     if let Some(machine) = &story.replacement {
-        let place = tell_place(machine, wide || story.regions > 1);
-        let how = progress(machine, now);
-        let _ = writeln!(
-            text,
-            "In its place: {} ({}), VMID {} on {place}; {how}",
-            machine.name, machine.instance_type, machine.vmid
-        );
+        tell_replacement(&mut text, machine, wide || story.regions > 1, now);
     }
     if let Some(since) = story.unneeded_since {
         let _ = writeln!(text, "Unneeded for {}", whole_seconds(now.since(since)));
@@ -574,8 +579,7 @@ mod tests {
         assert_eq!(preference(&answer), line);
     }
 
-    #[test]
-    fn a_node_reads_as_a_story() {
+    fn story_of_a_node() -> NodeStory {
         let spent = || Blocked::Budget {
             budget: ObjectKey::new("shop", "db"),
             allowed: 0,
@@ -587,7 +591,7 @@ mod tests {
             fate,
             why,
         };
-        let mut story = NodeStory {
+        NodeStory {
             node: "workers-1".into(),
             machine: Some(MachineFacts {
                 name: "workers-1".into(),
@@ -661,7 +665,12 @@ mod tests {
             expected: vec![ObjectKey::new("shop", "web-9")],
             holds: Vec::new(),
             regions: 1,
-        };
+        }
+    }
+
+    #[test]
+    fn a_node_reads_as_a_story() {
+        let mut story = story_of_a_node();
         insta::assert_snapshot!(node(&story, false, NOW));
         // Which region it is matters where there are several, and stands in what is wide.
         let first = |story: &NodeStory, wide: bool| {

@@ -5,7 +5,7 @@ use super::lab::{Lab, kept, lab, made, removed, verdict};
 use model::action::{Kind, Reason};
 use model::decision::Decision;
 use model::guard::SCALE_DOWN_DISABLED;
-use model::reasons::{FateReason, GivenUp, Kept, Refused, WaitsFor};
+use model::reasons::{FateReason, GivenUp, Kept, Refusals, Refused, WaitsFor};
 use model::report::{NodeVerdict, PodVerdict};
 use model::story::{NodeStory, PodOutcome};
 use model::time::Span;
@@ -155,7 +155,7 @@ fn it_is_said_why_no_machine_can_be_made_elsewhere() {
     let WaitsFor::NoMachine { refused } = &waits else {
         panic!("{waits:?}");
     };
-    let why = refused.values().flat_map(|why| why.iter());
+    let why = refused.values().flat_map(Refusals::iter);
     let of_max: Vec<_> = why
         .filter(|why| matches!(***why, Refused::PoolMax { max: 3, .. }))
         .collect();

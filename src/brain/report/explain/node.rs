@@ -46,9 +46,9 @@ pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
     let report = &asked.decision.report;
     let verdict = report.nodes.get(&full_name).cloned();
     let replacement = verdict.as_ref().and_then(replacement);
-    let replacement = replacement.and_then(|name| turn.view.machines.get(name));
+    let replacement = replacement.and_then(|coming| turn.view.machines.get(coming));
     Some(NodeStory {
-        replacement: replacement.map(|machine| facts(&turn, machine)),
+        replacement: replacement.map(|coming| facts(&turn, coming)),
         verdict,
         unneeded_since: asked.memory.unneeded_since.get(&full_name).copied(),
         requested_permille: node.map_or_else(BTreeMap::new, |(node_name, node)| {

@@ -39,7 +39,12 @@ fn rows<R: OneOfEach + Serialize>(
 
 fn tables() -> String {
     let mut text = String::new();
-    let t = &mut text;
+    tables_of_nodes(&mut text);
+    tables_of_pods_and_hosts(&mut text);
+    text
+}
+
+fn tables_of_nodes(t: &mut String) {
     table::<Kept>(
         t,
         "Why a node stays",
@@ -85,6 +90,9 @@ fn tables() -> String {
         "What becomes of a pod whose node goes",
         "`details` of a pod in `explain node`.",
     );
+}
+
+fn tables_of_pods_and_hosts(t: &mut String) {
     table::<Held>(
         t,
         "What is on hold",
@@ -146,7 +154,6 @@ fn tables() -> String {
         "What keeps disks of machines off a storage",
         "`notes_details` of a storage, in the order of `notes`.",
     );
-    text
 }
 
 #[test]
