@@ -11,8 +11,11 @@ use super::*;
 
 type Issuer = CertifiedIssuer<'static, KeyPair>;
 
-fn issuer() -> Issuer {
+fn issuer(name: &str) -> Issuer {
     let mut params = CertificateParams::new(Vec::new()).expect("no names");
+    params
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, name);
     params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let key = KeyPair::generate().expect("a key");
     CertifiedIssuer::self_signed(params, key).expect("an authority")
@@ -84,7 +87,7 @@ async fn connects(config: &Config) -> Result<(), String> {
 
 #[tokio::test]
 async fn a_server_is_believed_by_its_authority_and_its_name() {
-    let ours = issuer();
+    let ours = issuer("ours");
     let (address, mut heard) = server(&ours, "127.0.0.1").await;
     let mut config = config_of(address);
     config.root_cert = Some(vec![ours.der().to_vec()]);
@@ -100,7 +103,7 @@ async fn a_server_is_believed_by_its_authority_and_its_name() {
     assert!(error.contains("NotValidForName"), "{error}");
 
     config.tls_server_name = None;
-    config.root_cert = Some(vec![issuer().der().to_vec()]);
+    config.root_cert = Some(vec![issuer("theirs").der().to_vec()]);
     let error = connects(&config).await.expect_err("another authority");
     assert!(error.contains("UnknownIssuer"), "{error}");
 
@@ -116,7 +119,7 @@ async fn a_server_is_believed_by_its_authority_and_its_name() {
 
 #[tokio::test]
 async fn a_server_of_another_name_is_believed_by_the_name_that_the_kubeconfig_has() {
-    let ours = issuer();
+    let ours = issuer("ours");
     let (address, _heard) = server(&ours, "kubernetes.example").await;
     let mut config = config_of(address);
     config.root_cert = Some(vec![ours.der().to_vec()]);
@@ -130,7 +133,7 @@ async fn a_server_of_another_name_is_believed_by_the_name_that_the_kubeconfig_ha
 
 #[tokio::test]
 async fn a_user_shows_its_certificate_from_the_kubeconfig_or_from_files() {
-    let ours = issuer();
+    let ours = issuer("ours");
     let (address, mut heard) = server(&ours, "127.0.0.1").await;
     let (chain, key) = issued(&ours, "scaler", ExtendedKeyUsagePurpose::ClientAuth);
     let mut config = config_of(address);
@@ -157,7 +160,11 @@ async fn a_user_shows_its_certificate_from_the_kubeconfig_or_from_files() {
     assert_eq!(heard.recv().await, Some(Some(true)));
 
     // Somebody else's authority: the server does not let it in.
-    let (chain, key) = issued(&issuer(), "scaler", ExtendedKeyUsagePurpose::ClientAuth);
+    let (chain, key) = issued(
+        &issuer("theirs"),
+        "scaler",
+        ExtendedKeyUsagePurpose::ClientAuth,
+    );
     config.auth_info = AuthInfo {
         client_certificate: at("client.pem", &chain),
         client_key: at("client.key", &key),
@@ -169,7 +176,11 @@ async fn a_user_shows_its_certificate_from_the_kubeconfig_or_from_files() {
 
 #[test]
 fn what_of_a_user_cannot_be_used_is_told_without_its_text() {
-    let (chain, key) = issued(&issuer(), "scaler", ExtendedKeyUsagePurpose::ClientAuth);
+    let (chain, key) = issued(
+        &issuer("theirs"),
+        "scaler",
+        ExtendedKeyUsagePurpose::ClientAuth,
+    );
     let said = |chain: Option<&str>, key: Option<&str>| {
         let user = AuthInfo {
             client_certificate_data: chain.map(base64),
