@@ -300,7 +300,7 @@ impl Site {
     }
 
     /// A person makes a file fit this site: how PVE and Kubernetes are reached, another range in the place of `vmids`, timers of seconds,
-    /// and these further changes. The file has `[proxmox]`, `[scale_up]` and `[scale_down]`.
+    /// and these further changes. The file has `[proxmox]`.
     pub(crate) fn fit_file(&self, name: &str, vmids: &str, changes: &[(&str, &str)]) {
         self.write_secret();
         let file = self.path(name);
@@ -314,12 +314,16 @@ impl Site {
         );
         replace(&file, "[proxmox]\n", &reached);
         replace(&file, vmids, "\"9100-9120\"");
-        replace(&file, "[scale_up]\n", "[scale_up]\nbatch_idle = \"1s\"\n");
-        replace(
-            &file,
-            "[scale_down]\n",
-            "[scale_down]\nmin_node_age = \"0s\"\n",
-        );
+        for (table, key) in [
+            ("[scale_up]\n", "batch_idle = \"1s\"\n"),
+            ("[scale_down]\n", "min_node_age = \"0s\"\n"),
+        ] {
+            let text = fs::read_to_string(&file).expect("it is there");
+            if !text.contains(table) {
+                fs::write(&file, format!("{text}\n{table}")).expect("written");
+            }
+            replace(&file, table, &format!("{table}{key}"));
+        }
         for (from, to) in changes {
             replace(&file, from, to);
         }
