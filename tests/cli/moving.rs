@@ -250,7 +250,7 @@ fn the_way_from_kproximate_is_gone_by_the_commands_of_the_page() {
         ("channel = \"local\"\n", ""),
         (
             "[scale_down]\n",
-            "[scale_down]\nunneeded_time = \"2s\"\ndelay_after_add = \"1s\"\n",
+            "[scale_down]\nunneeded_time = \"2s\"\ndelay_after_add = \"1s\"\ndelay_after_failure = \"1s\"\n",
         ),
     ];
     mover.site.fit_file("new.toml", "\"9000-9999\"", &changes);
