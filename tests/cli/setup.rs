@@ -578,6 +578,27 @@ fn the_same_answers_again_change_nothing() {
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("Nothing is to be done"), "{said}");
     assert_eq!(place.file(), spread);
+    // What PVE does not have is refused as it is the first time.
+    for (answers, words) in [
+        (
+            "[pool]\nhosts = [\"pve1\", \"pve9\"]\n",
+            "pool.hosts: there is no host pve9",
+        ),
+        (
+            "[template]\nvmid = 500\n",
+            "template.vmid: VM 500 is not there, or is no template",
+        ),
+        (
+            "[network]\nbridge = \"vmbr9\"\n",
+            "network.bridge: no host has vmbr9; on every host: vmbr0",
+        ),
+    ] {
+        place.answer(answers);
+        let (code, said) = place.run(&["--yes"]);
+        assert_eq!(code, Some(1), "{answers}: {said}");
+        assert!(said.contains(words), "{words:?} is not in {said}");
+        assert_eq!(place.file(), spread, "{answers}");
+    }
     // A second pool: who answers nothing of a pool is asked for none.
     let more = "\n[pool.more]\ntemplate = \"base\"\ninstance_types = [\"medium\"]\nmax = 2\n";
     std::fs::write(&place.config, format!("{spread}{more}")).expect("written");

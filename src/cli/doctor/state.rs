@@ -26,7 +26,9 @@ pub(super) fn look(here: &Here, findings: &mut Findings) {
         let files = (told.files() > 0).then(|| told.files_available());
         judge_room(&here.state, bytes, files, findings);
     }
-    if let Some(folder) = here.control.parent() {
+    // A name without a folder is in the one that this is typed in, and its parent is empty.
+    let parent = here.control.parent();
+    if let Some(folder) = parent.filter(|folder| !folder.as_os_str().is_empty()) {
         directory("the folder of the control socket", folder, findings);
     }
     web_files(here, findings);

@@ -426,13 +426,7 @@ fn pool(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
             .push(format!("pool.min: {min} is above pool.max, {max}"));
     }
     let hosts = pool.hosts.clone().unwrap_or_default();
-    for host in &hosts {
-        if !survey.pve.resources.hosts.contains_key(host.as_str()) {
-            proposal
-                .missing
-                .push(format!("pool.hosts: there is no host {host}"));
-        }
-    }
+    check_hosts(survey, &hosts, proposal);
     if !hosts.is_empty() {
         proposal.choose("pool.hosts", hosts.join(", "), "", true);
     }
@@ -446,6 +440,30 @@ fn pool(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
         hosts,
         join: proposal.wanted.pool.join,
     };
+}
+
+fn check_hosts(survey: &Survey, hosts: &[String], proposal: &mut Proposal) {
+    for host in hosts {
+        if !survey.pve.resources.hosts.contains_key(host.as_str()) {
+            proposal
+                .missing
+                .push(format!("pool.hosts: there is no host {host}"));
+        }
+    }
+}
+
+/// What answers name for a file that is configured already, and PVE does not have: a host, a template, a bridge. The rest of such answers is
+/// for the configuration's own rules.
+pub(super) fn check_named(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
+    check_hosts(
+        survey,
+        answers.pool.hosts.as_deref().unwrap_or_default(),
+        proposal,
+    );
+    if let Some(vmid) = answers.template.vmid {
+        templates::check_vmid(survey, vmid, proposal);
+    }
+    network::check_bridge(survey, answers, proposal);
 }
 
 /// The most nodes that are proposed, and why: what the hosts have room for, with the machines of the pool that are there.

@@ -305,6 +305,7 @@ fn propose(
         let mut proposal = Proposal::default();
         choose::kubernetes(survey, answers, &mut proposal);
         choose::sizes(survey, answers, existing, &mut proposal);
+        choose::check_named(survey, answers, &mut proposal);
         return proposal;
     }
     choose::choose(survey, answers, (existing, admin.here), images)

@@ -197,6 +197,18 @@ fn is_nowhere(survey: &Survey, bridge: &str) -> bool {
     !hosts.is_empty() && !hosts.values().any(|bridges| bridges.contains_key(bridge))
 }
 
+/// Says so where no host has the bridge that is answered.
+pub(super) fn check_bridge(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
+    let answered = answers.network.bridge.as_deref();
+    if let Some(bridge) = answered.filter(|bridge| is_nowhere(survey, bridge)) {
+        let everywhere: Vec<String> = hardware::bridges(survey).into_iter().collect();
+        proposal.missing.push(format!(
+            "network.bridge: no host has {bridge}; on every host: {}",
+            everywhere.join(", ")
+        ));
+    }
+}
+
 fn bridge(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
     let answered = answers.network.bridge.clone();
     proposal.wanted.template.vlan = answers.network.vlan;
@@ -216,14 +228,11 @@ fn bridge(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
         let why = format!("network.vlan: {vlan} is no VLAN tag; expected 1 to 4094");
         proposal.missing.push(why);
     }
-    if let Some(bridge) = answered
-        .as_ref()
-        .filter(|bridge| is_nowhere(survey, bridge))
+    check_bridge(survey, answers, proposal);
+    if answered
+        .as_deref()
+        .is_some_and(|bridge| is_nowhere(survey, bridge))
     {
-        proposal.missing.push(format!(
-            "network.bridge: no host has {bridge}; on every host: {}",
-            names.join(", ")
-        ));
         return;
     }
     let Some(bridge) = answered.clone().or(found) else {

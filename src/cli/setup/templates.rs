@@ -161,6 +161,16 @@ fn named(candidates: &BTreeMap<u32, TemplateCandidate>) -> String {
     all.join(", ")
 }
 
+/// Says so where a VM is not there, or is no template. One whose configuration cannot be read may be a good one.
+pub(super) fn check_vmid(survey: &Survey, vmid: u32, proposal: &mut Proposal) {
+    let listed = survey.pve.resources.guests.get(&vmid);
+    if !survey.pve.templates.contains_key(&vmid) && listed.is_none_or(|guest| !guest.template) {
+        proposal.missing.push(format!(
+            "template.vmid: VM {vmid} is not there, or is no template"
+        ));
+    }
+}
+
 /// Takes a template that is there.
 fn take(
     survey: &Survey,
