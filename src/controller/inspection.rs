@@ -163,7 +163,7 @@ fn start(
         add(
             true,
             format!(
-                "is locked ({lock}), and PVE clones no locked VM; qm unlock {vmid} when nobody works on it"
+                "is locked ({lock}), and PVE clones no locked VM; where `pvenode task list --source active --vmid {vmid}` on its host shows no task, `qm unlock {vmid}` there takes the lock away"
             ),
         );
     }
