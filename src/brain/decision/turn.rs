@@ -51,7 +51,7 @@ pub(crate) struct DecisionBuilder<'a> {
     pub(crate) outdated: BTreeSet<Arc<str>>,
     /// By name the nodes that this decision gives up: why, and what those wait for whose turn comes later.
     pub(crate) given_up: BTreeMap<Arc<str>, (GivenUp, Option<WaitsFor>)>,
-    /// What is said of bound pods that need another place: their nodes tell it.
+    /// Verdicts of pods that run on nodes which are to go, and would need another place; explanations of those nodes are made of them.
     pub(crate) bound_pods: BTreeMap<&'a ObjectKey, PodVerdict>,
     /// What this decision still finds in quarantine.
     in_quarantine: BTreeSet<Arc<str>>,

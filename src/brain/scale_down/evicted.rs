@@ -89,7 +89,8 @@ pub(crate) fn reserve<'a>(
     }
 }
 
-/// What the evicted pods ask that have no successor yet. `has_come`: whether a pod that may be a successor counts as one.
+/// The shapes of pods that were evicted and whose controllers have not made another pod in their place yet. Room is held for each of them, so that no
+/// node goes that the new pod needs. `has_come` says whether a pod of the same controller counts as that new pod already.
 pub(crate) fn list_awaited<'a>(
     turn: &mut DecisionBuilder<'a>,
     before: &'a Memory,

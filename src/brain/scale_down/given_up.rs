@@ -1,4 +1,4 @@
-//! What is said of nodes that are given up and stay for now: why they are to go, and what they wait for.
+//! Verdicts of nodes that are to go (their host is evacuated, or their machine is outdated) and have not begun to: why they are to go, and what they wait for.
 //!
 //! Such a node has the verdict of any node that stays when this comes: a pod of it has no place, or it is used by more than half.
 //! That hides what is being done about it. So its verdict is written anew: why it is to go comes first, then the machine that takes its
@@ -96,7 +96,8 @@ fn other(why: &Kept) -> WaitsFor {
     }
 }
 
-/// What a node waits for whose turn it is, by the reason for which it stays and the pod that it is about.
+/// What a node that is to go waits for when no other node goes before it. `why` is the reason for which this decision keeps it, `pod` the pod that
+/// this reason is about.
 fn find(turn: &DecisionBuilder<'_>, name: &str, why: &Kept, pod: Option<&ObjectKey>) -> WaitsFor {
     let found = match (why, pod) {
         (Kept::NoPlace { .. }, Some(pod)) => find_for_pod(turn, pod),
@@ -106,12 +107,12 @@ fn find(turn: &DecisionBuilder<'_>, name: &str, why: &Kept, pod: Option<&ObjectK
     found.unwrap_or_else(|| other(why))
 }
 
-/// What becomes of a pod of the node that has no place on another one.
+/// What a node waits for because of one of its pods that no other node has room for: the machine that is made for the pod, or why none is.
 fn find_for_pod(turn: &DecisionBuilder<'_>, pod: &ObjectKey) -> Option<WaitsFor> {
     match turn.bound_pods.get(pod)? {
         PodVerdict::FitsMachine { machine } => Some(coming(machine)),
         PodVerdict::Triggers { machine, .. } => {
-            // Of its CPUs or addresses there may have been none left in the end.
+            // A machine that was planned may have been dropped: its host had no CPUs of its own left, or the pool no address.
             let planned = turn.plan.iter().any(|action| {
                 matches!(action.kind, Kind::Create(_)) && action.target.machine == *machine
             });
