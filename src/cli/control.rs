@@ -306,7 +306,7 @@ mod tests {
         const END: &str = " `pve-autoscaler status` and `explain node` tell how far that is.";
         let told = |answer: &EvacuationAnswer| {
             let told = tell_machines(answer);
-            told.strip_suffix(END).map(str::to_owned).unwrap_or(told)
+            told.strip_suffix(END).unwrap_or(&told).to_owned()
         };
         assert_eq!(told(&evacuated_with(&[], &[])), "It has none of ours.");
         let one = evacuated_with(&["a"], &[]);
