@@ -96,14 +96,18 @@ impl WhyCell {
 
     /// A cell with causes of several things: what each is the cause of, and the cause.
     pub(super) fn of_each(causes: Vec<(String, String)>) -> WhyCell {
+        WhyCell::default().and(causes)
+    }
+
+    /// The cell with causes of several things behind what it has.
+    pub(super) fn and(mut self, causes: Vec<(String, String)>) -> WhyCell {
         let parts = causes.into_iter().map(|(what, cause)| WhyPart {
             what,
             cause,
             rest: String::new(),
         });
-        WhyCell {
-            parts: parts.collect(),
-        }
+        self.parts.extend(parts);
+        self
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Args;
@@ -136,7 +137,7 @@ pub(super) fn evacuate(options: &EvacuateOptions) -> Result<(), CliFailure> {
 }
 
 fn evacuated(options: &EvacuateOptions, answer: &EvacuationAnswer) -> String {
-    let EvacuationAnswer { changed, machines } = answer;
+    let changed = answer.changed;
     let host = &options.host;
     let region = options.region.as_ref();
     let region = region.map_or_else(String::new, |region| format!("--region {region} "));
@@ -144,22 +145,83 @@ fn evacuated(options: &EvacuateOptions, answer: &EvacuationAnswer) -> String {
         (true, true) => format!("{host} may have machines again\n"),
         (true, false) => format!("{host} was not evacuated\n"),
         (false, _) => {
-            let before = if *changed { "" } else { " since before" };
-            let there = if machines.is_empty() {
-                "It has none of ours.".to_owned()
-            } else {
-                let names: Vec<&str> = machines.iter().map(|name| &**name).collect();
-                format!(
-                    "It has {}: {}. They go once their pods have a place elsewhere, those with pods one after the other; `pve-autoscaler status` and `explain node` tell how far it is.",
-                    words::count(machines.len(), "machine"),
-                    words::names(&names)
-                )
-            };
+            let before = if changed { "" } else { " since before" };
+            let there = tell_machines(answer);
             format!(
                 "{host} is evacuated{before}: no machine is made there until `pve-autoscaler evacuate --end {region}{host}`\n{there}\n"
             )
         }
     }
+}
+
+/// The machines of an evacuated host, and when they go, as far as that is known now.
+fn tell_machines(answer: &EvacuationAnswer) -> String {
+    let EvacuationAnswer {
+        machines,
+        coming,
+        offline,
+        held,
+        ..
+    } = answer;
+    if machines.is_empty() {
+        return "It has none of ours.".to_owned();
+    }
+    let mut said = vec![format!(
+        "It has {}: {}.",
+        words::count(machines.len(), "machine"),
+        words::names(machines)
+    )];
+    if let Some(held) = held {
+        said.push(format!(
+            "Nothing is removed for now: {}.",
+            held.trim_end_matches('.')
+        ));
+    }
+    if *offline {
+        said.push("The host is offline: nothing of it is removed before it is back.".to_owned());
+    }
+    let nodes = machines.iter().filter(|name| !coming.contains(name));
+    let nodes: Vec<&Arc<str>> = nodes.collect();
+    // Of some of them it is told by name where the others do not go by the same.
+    let named = !nodes.is_empty() && !coming.is_empty();
+    let subject = |of: &[&Arc<str>]| {
+        let (first, pronoun) = match (held.is_some() || *offline, of) {
+            (false, [_]) => ("", "It"),
+            (false, _) => ("", "They"),
+            (true, [_]) => ("After that ", "it"),
+            (true, _) => ("After that ", "they"),
+        };
+        if named {
+            format!("{first}{}", words::names(of))
+        } else {
+            format!("{first}{pronoun}")
+        }
+    };
+    match &nodes[..] {
+        [] => {}
+        [_] => said.push(format!(
+            "{} goes once its pods have a place elsewhere.",
+            subject(&nodes)
+        )),
+        _ => said.push(format!(
+            "{} go once their pods have a place elsewhere, those with pods one after the other.",
+            subject(&nodes)
+        )),
+    }
+    let coming: Vec<&Arc<str>> = coming.iter().collect();
+    match &coming[..] {
+        [] => {}
+        [_] => said.push(format!(
+            "{} goes once it works: it is on its way up.",
+            subject(&coming)
+        )),
+        _ => said.push(format!(
+            "{} go once they work: they are on their way up.",
+            subject(&coming)
+        )),
+    }
+    said.push("`pve-autoscaler status` and `explain node` tell how far that is.".to_owned());
+    said.join(" ")
 }
 
 /// Has the daemon send a test to those who are notified, and says what came back.
@@ -226,6 +288,65 @@ mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
+
+    fn evacuated_with(machines: &[&str], coming: &[&str]) -> EvacuationAnswer {
+        let named = |names: &[&str]| names.iter().map(|name| Arc::from(*name)).collect();
+        EvacuationAnswer {
+            changed: true,
+            machines: named(machines),
+            coming: named(coming),
+            offline: false,
+            held: None,
+        }
+    }
+
+    /// It promises nothing that a pause, an offline host or a machine's age keeps from coming true.
+    #[test]
+    fn the_answer_of_an_evacuation_says_what_holds_now() {
+        const END: &str = " `pve-autoscaler status` and `explain node` tell how far that is.";
+        let told = |answer: &EvacuationAnswer| {
+            let told = tell_machines(answer);
+            told.strip_suffix(END).unwrap_or(&told).to_owned()
+        };
+        assert_eq!(told(&evacuated_with(&[], &[])), "It has none of ours.");
+        let one = evacuated_with(&["a"], &[]);
+        assert_eq!(
+            told(&one),
+            "It has 1 machine: a. It goes once its pods have a place elsewhere."
+        );
+        assert_eq!(
+            told(&evacuated_with(&["a", "b"], &[])),
+            "It has 2 machines: a, b. They go once their pods have a place elsewhere, those with pods one after the other."
+        );
+        assert_eq!(
+            told(&evacuated_with(&["a"], &["a"])),
+            "It has 1 machine: a. It goes once it works: it is on its way up."
+        );
+        assert_eq!(
+            told(&evacuated_with(&["a", "b"], &["b"])),
+            "It has 2 machines: a, b. a goes once its pods have a place elsewhere. b goes once it works: it is on its way up."
+        );
+        let paused = EvacuationAnswer {
+            held: Some("paused: lunch".to_owned()),
+            ..one.clone()
+        };
+        assert_eq!(
+            told(&paused),
+            "It has 1 machine: a. Nothing is removed for now: paused: lunch. After that it goes once its pods have a place elsewhere."
+        );
+        let offline = EvacuationAnswer {
+            offline: true,
+            ..one
+        };
+        assert_eq!(
+            told(&offline),
+            "It has 1 machine: a. The host is offline: nothing of it is removed before it is back. After that it goes once its pods have a place elsewhere."
+        );
+        // Daemons of older versions tell no more than which machines there are.
+        let older = serde_json::json!({"changed": true, "machines": ["a"]});
+        let older: EvacuationAnswer = serde_json::from_value(older).expect("it is read");
+        assert_eq!(older, evacuated_with(&["a"], &[]));
+    }
 
     #[test]
     fn a_snapshot_in_a_file_is_its_owners_alone() {

@@ -14,6 +14,7 @@ mod config_option;
 mod control;
 mod crash;
 mod doctor;
+mod evacuations;
 mod examples;
 mod explain;
 mod fold;

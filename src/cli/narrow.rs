@@ -138,6 +138,7 @@ mod tests {
             off: false,
             differs: Vec::new(),
             drifted: None,
+            stays: None,
         };
         let pool = PoolState {
             backoff_until: Some(Time(1)),

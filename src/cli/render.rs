@@ -148,19 +148,28 @@ pub(super) fn pools(text: &mut String, pools: &BTreeMap<Arc<str>, PoolState>, no
 
 /// Machines that are on their way up.
 fn coming(text: &mut String, machines: &BTreeMap<Arc<str>, ComingMachine>) {
+    let some_go = machines.values().any(|machine| machine.given_up.is_some());
     let rows = machines.iter().map(|(name, machine)| {
-        vec![
+        let mut row = vec![
             name.to_string(),
             machine.pool.to_string(),
             machine.instance_type.to_string(),
             words::at(&machine.region, &machine.host),
             machine.vmid.to_string(),
-        ]
+        ];
+        if some_go {
+            let goes = machine.given_up.as_ref();
+            let goes = goes.map(|goes| one_line(&format!("it goes once it works: {}", goes.why)));
+            row.push(goes.unwrap_or_default());
+        }
+        row
     });
+    let heading = ["MACHINE", "POOL", "TYPE", "HOST", "VMID", "NOTE"];
+    let columns = if some_go { 6 } else { 5 };
     section(
         text,
         "Machines on their way",
-        &["MACHINE", "POOL", "TYPE", "HOST", "VMID"],
+        &heading[..columns],
         rows.collect(),
     );
 }
@@ -270,9 +279,10 @@ mod tests {
     use crate::model::mark::Mark;
     use crate::model::memory::Memory;
     use crate::model::reasons::{
-        Aborted, Blocked, FilterFailure, Held, Ignored, Kept, Refused, Removed, Unremovable,
+        Aborted, Blocked, FilterFailure, GivenUp, Held, Ignored, Kept, Reasons, Refused, Removed,
+        Unremovable, WaitsFor,
     };
-    use crate::model::report::{Growth, Report, Scope};
+    use crate::model::report::{GoesOnceUp, Growth, Report, Scope};
     use crate::model::report::{NodeVerdict, PodVerdict};
     use crate::model::time::Span;
 
@@ -548,19 +558,25 @@ mod tests {
             region: region.into(),
             host: "pve2".into(),
             vmid: 9002,
+            given_up: None,
         };
         let mut text = String::new();
         coming(&mut text, &BTreeMap::new());
         assert_eq!(text, "");
         let both = [("small-a", "default"), ("small-b", "east")];
-        let both = both.map(|(name, region)| (Arc::from(name), machine(region)));
-        coming(&mut text, &both.into());
-        let rows: Vec<String> = text
-            .lines()
-            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
-            .collect();
+        let mut both: BTreeMap<Arc<str>, ComingMachine> = both
+            .map(|(name, region)| (Arc::from(name), machine(region)))
+            .into();
+        let rows = |both: &BTreeMap<Arc<str>, ComingMachine>| -> Vec<String> {
+            let mut text = String::new();
+            coming(&mut text, both);
+            let lines = text.lines();
+            lines
+                .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+                .collect()
+        };
         assert_eq!(
-            rows,
+            rows(&both),
             [
                 "Machines on their way",
                 "MACHINE POOL TYPE HOST VMID",
@@ -569,6 +585,86 @@ mod tests {
                 "",
             ]
         );
+        // One whose host is evacuated goes again, and nobody takes it for one that stays.
+        let why = evacuation("pve2");
+        if let Some(machine) = both.get_mut("small-b") {
+            machine.given_up = Some(GoesOnceUp { why });
+        }
+        let noted = rows(&both);
+        assert_eq!(noted[1], "MACHINE POOL TYPE HOST VMID NOTE");
+        assert_eq!(noted[2], "small-a small s2 pve2 9002");
+        assert_eq!(
+            noted[3],
+            "small-b small s2 pve2 in east 9002 it goes once it works: its host pve2 is evacuated since 2026-11-18T11:06:40Z"
+        );
+    }
+
+    fn evacuation(host: &str) -> GivenUp {
+        GivenUp::HostEvacuated {
+            host: host.into(),
+            since: NOW,
+        }
+    }
+
+    /// Found by it: the same nine lines for each node of evacuated hosts, with the pod behind the last bracket. A machine that comes in a node's
+    /// place is not for one pod of it.
+    #[test]
+    fn nodes_without_a_replacement_share_their_causes() {
+        let refused = || -> Reasons {
+            let max = Refused::PoolMax {
+                machines: 3,
+                max: 3,
+                planned: 0,
+            };
+            Arc::new([("small/s2".into(), max.into())].into())
+        };
+        let node = |host: &str, pod: &str, waits: fn(ObjectKey, Reasons) -> WaitsFor| {
+            let pod = ObjectKey::new("default", pod);
+            let waits = waits(pod.clone(), refused());
+            NodeVerdict::Kept {
+                reason: waits.reason(),
+                why: Kept::GivenUp {
+                    cause: Box::new(evacuation(host)),
+                    waits: Box::new(waits),
+                },
+                pod: Some(pod),
+                until: None,
+            }
+        };
+        let without = |pod: ObjectKey, refused: Reasons| WaitsFor::NoMachine {
+            pod: Some(pod),
+            refused,
+        };
+        let comes = |_: ObjectKey, _: Reasons| WaitsFor::MachineComing {
+            machine: "small-x".into(),
+        };
+        let nodes = [
+            ("small-a", node("pve1", "web-1", without)),
+            ("small-b", node("pve2", "web-2", without)),
+            ("small-c", node("pve3", "web-3", comes)),
+        ];
+        let made = Decision {
+            plan: Vec::new(),
+            report: Report {
+                nodes: nodes.map(|(name, verdict)| (name.into(), verdict)).into(),
+                ..Report::default()
+            },
+            memory: Memory::default(),
+            wake: None,
+        };
+        let text = decision(&made, false, NOW);
+        assert_eq!(text.matches("pool limit").count(), 1, "{text}");
+        for host in ["pve1", "pve2"] {
+            let cause = format!("its host {host} is evacuated since ");
+            assert!(text.contains(&cause), "{text}");
+        }
+        let row = "its pod default/web-1 fits on no other node, and no machine can be made for it; small/s2 (1)";
+        assert!(text.contains(row), "{text}");
+        assert!(
+            text.contains("small-x is on its way in its place\n"),
+            "{text}"
+        );
+        assert!(!text.contains("(pod "), "{text}");
     }
 
     /// Six nodes are kept for the same reason: it stands below the tables, once.

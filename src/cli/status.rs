@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use super::args::{OutputOptions, StatusOptions};
 use super::output::{self, OutputFormat, VersionedAnswer};
 use super::render::section;
-use super::{CliFailure, control, narrow, render, stores};
+use super::{CliFailure, control, evacuations, narrow, render, stores};
 use crate::controller::control::ControlCommand;
 use crate::controller::executor::{ActionWait, PATIENCE};
 use crate::controller::status::{DaemonStatus, MachineStatus};
@@ -90,13 +90,14 @@ impl StatusLayout {
         self.add_resources(text, status);
         let all = status.machines.iter();
         section(text, "Machines", &MACHINES, self.machines(status, all, now));
+        evacuations::table(text, status, now);
         pending(text, status);
         held(text, status, now);
         troubles(text, status);
         render::warnings(text, &status.warnings);
     }
 
-    /// Machines under way and pods that wait, then pools, then what is in the way; hosts and storages come last.
+    /// Evacuated hosts, machines under way and pods that wait, then pools, then what is in the way; hosts and storages come last.
     fn add_what_changes_first(self, text: &mut String, status: &DaemonStatus, now: Time) {
         let (moving, mut others): (Vec<_>, Vec<_>) = status
             .machines
@@ -113,6 +114,7 @@ impl StatusLayout {
             parts.is_some_and(|parts| !parts.is_empty())
         };
         others.sort_by_key(|(_, machine)| !drifted(machine));
+        evacuations::table(text, status, now);
         let moving = self.machines(status, moving.into_iter(), now);
         section(text, "Machines under way", &MACHINES, moving);
         pending(text, status);
@@ -340,11 +342,12 @@ mod tests {
     use super::*;
     use crate::cli::{fold, watch};
     use crate::controller::status::PendingCounts;
+    use crate::controller::status::WhyNodeStays;
     use crate::controller::trouble::Trouble;
     use crate::model::cpus::CpuSet;
     use crate::model::drift::Drift;
     use crate::model::network::NicAddresses;
-    use crate::model::reasons::{Held, Hindrance, StorageNote};
+    use crate::model::reasons::{Held, Hindrance, HostNote, Kept, StorageNote};
     use crate::model::region::Failure;
     use crate::model::report::{Hold, HostState, PoolState, Scope};
     use crate::model::store_states::StorageState;
@@ -377,6 +380,7 @@ mod tests {
             off: false,
             differs: Vec::new(),
             drifted: None,
+            stays: None,
             waits: None,
             ails: None,
         }
@@ -574,6 +578,45 @@ mod tests {
             .filter(|word| !folded.contains(&**word))
             .collect();
         assert_eq!(missing, Vec::<String>::new(), "{folded}");
+    }
+
+    /// Found by it: with eight machines the hosts' table is cut, and with that all that told of an evacuation.
+    #[test]
+    fn an_evacuation_is_on_a_terminal_of_80_by_24() {
+        let mut status = waited_for();
+        let since = NOW - Span::minutes(3);
+        let state = HostState {
+            notes: vec!["evacuated".to_owned()],
+            notes_details: vec![HostNote::Evacuated { since }],
+            ..HostState::default()
+        };
+        let hosts = status.hosts.entry("default".into()).or_default();
+        hosts.insert("pve9".into(), state);
+        let mut kept = machine(9020, true, Step::Done, Span::minutes(90));
+        kept.host = "pve9".into();
+        let why = Kept::MaxDrainParallelism {
+            draining: 1,
+            max: 1,
+        };
+        kept.stays = Some(WhyNodeStays {
+            reason: why.reason(),
+            why,
+        });
+        status.machines.insert("small-zkept".into(), kept);
+        let watched = StatusLayout {
+            wide: false,
+            watched: true,
+            columns: 80,
+        };
+        let folded = fold::fold(&watched.text(&status, NOW), 80);
+        assert!(folded.lines().count() > 24, "{folded}");
+        let shown = watch::framed(&folded, Some(24), "status");
+        let row = shown.lines().find(|line| line.contains("small-zkept"));
+        let row = row.unwrap_or_else(|| panic!("{shown}"));
+        assert!(row.contains("pve9") && row.contains("1 node is"), "{shown}");
+        let usual = text(&status, false, 80, NOW);
+        assert!(usual.contains("Evacuated hosts\n"), "{usual}");
+        assert!(!text(&waited_for(), false, 80, NOW).contains("Evacuated"));
     }
 
     /// Found by it: the note of a storage in a column of 14, which made the table nine lines high.

@@ -245,6 +245,7 @@ mod tests {
             off: false,
             differs: Vec::new(),
             drifted: None,
+            stays: None,
             pool: "workers".to_owned(),
             instance_type: "small".to_owned(),
             host: "pve1".into(),

@@ -8,13 +8,14 @@ use super::render::{
     add_addresses, held, node_verdict, one_line, place, pod_verdict, preempted, section, when,
     whole_seconds,
 };
+use crate::controller::wording::without_machine;
 use crate::model::change::Change;
 use crate::model::reasons::{FilterFailure, Reasons};
 use crate::model::region::Step;
-use crate::model::report::PodVerdict;
+use crate::model::report::{NodeVerdict, PodVerdict};
 use crate::model::resources::Resources;
 use crate::model::story::{
-    MachineFacts, NodeAnswer, NodeStory, OfferAnswer, PodFate, PodOutcome, PodStory,
+    MachineFacts, NodeAnswer, NodeStory, NodeToGo, OfferAnswer, PodFate, PodOutcome, PodStory,
     PreferenceAnswer,
 };
 use crate::model::time::Time;
@@ -41,19 +42,12 @@ pub(super) fn pod(story: &PodStory, wide: bool, now: Time) -> String {
         (Some(verdict), _) => {
             let _ = writeln!(text, "{}.\n", lot(verdict, &causes, now));
         }
-        (None, Some(node)) => {
-            let _ = writeln!(text, "It is on the node {node}.\n");
-        }
+        (None, Some(node)) => on_node(&mut text, node, story.node_to_go.as_ref(), now),
         (None, None) => {
             let _ = writeln!(text, "It needs no node: its phase is {:?}.\n", story.phase);
         }
     }
-    section(
-        &mut text,
-        "What would have to change, one of these",
-        &["FOR", "CHANGE"],
-        story.changes.iter().map(change).collect(),
-    );
+    changes(&mut text, &story.changes);
     section(
         &mut text,
         "New machines",
@@ -71,6 +65,53 @@ pub(super) fn pod(story: &PodStory, wide: bool, now: Time) -> String {
     );
     held(&mut text, &story.holds, now);
     text
+}
+
+/// Where a pod runs; and where that is to go, why, and what becomes of the pod then.
+fn on_node(text: &mut String, node: &str, to_go: Option<&NodeToGo>, now: Time) {
+    let Some(NodeToGo { verdict, fate }) = to_go else {
+        let _ = writeln!(text, "It is on the node {node}.\n");
+        return;
+    };
+    let (what, why) = fold_verdict(verdict, now);
+    let _ = writeln!(
+        text,
+        "It is on the node {node}, which is to go ({what}): {why}."
+    );
+    let (becomes, why) = (becomes(&fate.fate), why_of(fate));
+    let why = if why.is_empty() {
+        why
+    } else {
+        format!(" ({why})")
+    };
+    let _ = match &fate.fate {
+        PodOutcome::Stays => writeln!(text, "When the node goes, nobody waits for the pod.\n"),
+        PodOutcome::Goes | PodOutcome::Moves { .. } => {
+            writeln!(text, "When the node goes, the pod {becomes}{why}.\n")
+        }
+        PodOutcome::Terminates | PodOutcome::Unplaced | PodOutcome::Blocks { .. } => {
+            writeln!(text, "The pod {becomes}{why}.\n")
+        }
+    };
+}
+
+/// A node's verdict and why, without the reasons for which no machine can be made: they stand below.
+fn fold_verdict(verdict: &NodeVerdict, now: Time) -> (String, String) {
+    let (what, why) = node_verdict(verdict, now);
+    match without_machine(verdict) {
+        Some((first, _)) => (what, format!("{first}; why stands below")),
+        None => (what, why),
+    }
+}
+
+/// The ways to a machine, of which each is enough.
+fn changes(text: &mut String, changes: &[Change]) {
+    section(
+        text,
+        "What would have to change, one of these",
+        &["FOR", "CHANGE"],
+        changes.iter().map(change).collect(),
+    );
 }
 
 /// A way to a machine: which machines it brings into reach, and what would have to change.
@@ -158,10 +199,8 @@ fn tell_replacement(text: &mut String, machine: &MachineFacts, regions: bool, no
     );
 }
 
-/// What is said of a node. `wide`: each cause in full in every row that it is the cause of.
-pub(super) fn node(story: &NodeStory, wide: bool, now: Time) -> String {
-    let mut causes = Causes::new(wide);
-    let mut text = String::new();
+/// The machine behind a node, and how far that is.
+fn tell_machine(text: &mut String, story: &NodeStory, wide: bool, now: Time) {
     match &story.machine {
         Some(machine) => {
             let _ = writeln!(
@@ -174,7 +213,7 @@ pub(super) fn node(story: &NodeStory, wide: bool, now: Time) -> String {
                 tell_place(machine, wide || story.regions > 1),
                 one_line(&machine.standing)
             );
-            work(&mut text, machine, now);
+            work(text, machine, now);
             if let Some(made) = &machine.made {
                 let _ = writeln!(text, "It was {}", one_line(&made.to_string()));
             }
@@ -183,8 +222,12 @@ pub(super) fn node(story: &NodeStory, wide: bool, now: Time) -> String {
             let _ = writeln!(text, "Node {}: not ours, never removed", story.node);
         }
     }
+}
+
+/// What the decision says of a node, and with what numbers.
+fn tell_verdict(text: &mut String, story: &NodeStory, wide: bool, now: Time) {
     if let Some(verdict) = &story.verdict {
-        let (what, why) = node_verdict(verdict, now);
+        let (what, why) = fold_verdict(verdict, now);
         let why = if why.is_empty() {
             why
         } else {
@@ -192,8 +235,12 @@ pub(super) fn node(story: &NodeStory, wide: bool, now: Time) -> String {
         };
         let _ = writeln!(text, "Verdict: {what}{why}");
     }
+    if let Some(goes) = &story.given_up {
+        let why = one_line(&goes.why.to_string());
+        let _ = writeln!(text, "It goes once it works: {why}");
+    }
     if let Some(machine) = &story.replacement {
-        tell_replacement(&mut text, machine, wide || story.regions > 1, now);
+        tell_replacement(text, machine, wide || story.regions > 1, now);
     }
     if let Some(since) = story.unneeded_since {
         let _ = writeln!(text, "Unneeded for {}", whole_seconds(now.since(since)));
@@ -206,7 +253,27 @@ pub(super) fn node(story: &NodeStory, wide: bool, now: Time) -> String {
             .collect();
         let _ = writeln!(text, "Requested: {}", shares.join(", "));
     }
+}
+
+/// What is said of a node. `wide`: each cause in full in every row that it is the cause of.
+pub(super) fn node(story: &NodeStory, wide: bool, now: Time) -> String {
+    let mut causes = Causes::new(wide);
+    let mut text = String::new();
+    tell_machine(&mut text, story, wide, now);
+    tell_verdict(&mut text, story, wide, now);
     text.push('\n');
+    changes(&mut text, &story.changes);
+    let refused = story.verdict.as_ref().and_then(without_machine);
+    let refused = refused.map_or_else(Vec::new, |(_, refused)| refused);
+    section(
+        &mut text,
+        "Why no machine can be made",
+        &["POOL/TYPE", "WHY"],
+        refused
+            .into_iter()
+            .map(|(places, why)| vec![places, why])
+            .collect(),
+    );
     section(
         &mut text,
         "If it were removed now",
@@ -232,10 +299,10 @@ pub(super) fn node(story: &NodeStory, wide: bool, now: Time) -> String {
 fn fates(pods: &[PodFate], wide: bool, causes: &mut Causes) -> Vec<Vec<String>> {
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
     for pod in pods {
-        *times.entry(why(pod)).or_default() += 1;
+        *times.entry(why_of(pod)).or_default() += 1;
     }
     let rows = pods.iter().map(|pod| {
-        let (what, why) = (becomes(&pod.fate), why(pod));
+        let (what, why) = (becomes(&pod.fate), why_of(pod));
         let often = times.get(&why).is_some_and(|times| *times > 1);
         let name = pod.pod.to_string();
         if often && !wide && !why.is_empty() {
@@ -246,7 +313,7 @@ fn fates(pods: &[PodFate], wide: bool, causes: &mut Causes) -> Vec<Vec<String>> 
     rows.collect()
 }
 
-fn why(pod: &PodFate) -> String {
+fn why_of(pod: &PodFate) -> String {
     let why = pod.why.as_ref().map(ToString::to_string);
     why.as_deref().map(one_line).unwrap_or_default()
 }
@@ -255,6 +322,7 @@ fn becomes(fate: &PodOutcome) -> String {
     match fate {
         PodOutcome::Stays => "does not matter".to_owned(),
         PodOutcome::Goes => "ends, nothing replaces it".to_owned(),
+        PodOutcome::Terminates => "is terminating".to_owned(),
         PodOutcome::Moves { to } => format!("moves to {to}"),
         PodOutcome::Unplaced => "finds no place".to_owned(),
         PodOutcome::Blocks { reason } => format!("blocks: {reason}"),
@@ -378,15 +446,17 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::model::action::Reason;
     use crate::model::cluster::{ObjectKey, Phase};
     use crate::model::cpus::CpuSet;
     use crate::model::host_choice::{HostChoice, HostDecision, HostStanding};
     use crate::model::hosts::HostStrategy;
     use crate::model::network::NicAddresses;
     use crate::model::reasons::{
-        Blocked, FateReason, FilterFailure, Held, HostRefused, Kept, Refusals, Refused, Unremovable,
+        Blocked, FateReason, FilterFailure, GivenUp, Held, HostRefused, Kept, Refusals, Refused,
+        Removed, Unremovable, WaitsFor,
     };
-    use crate::model::report::{Hold, NodeVerdict, Scope};
+    use crate::model::report::{GoesOnceUp, Hold, Scope};
     use crate::model::scheduling::{Effect, Taint};
     use crate::model::story::PreferenceKind;
     use crate::model::time::Span;
@@ -475,6 +545,7 @@ mod tests {
         let story = PodStory {
             pod: ObjectKey::new("shop", "db-0"),
             bound: None,
+            node_to_go: None,
             phase: Phase::Pending,
             priority: 100,
             asks: free(5000, 2048),
@@ -626,6 +697,8 @@ mod tests {
                 until: None,
             }),
             replacement: None,
+            given_up: None,
+            changes: Vec::new(),
             unneeded_since: Some(NOW - Span::minutes(3)),
             requested_permille: BTreeMap::from([
                 (Arc::from("cpu"), 213),
@@ -707,6 +780,127 @@ mod tests {
         );
     }
 
+    /// A node that is to go, and for one of whose pods no machine can be made.
+    fn verdict_without_machine() -> NodeVerdict {
+        let pod = ObjectKey::new("shop", "web-2");
+        let max = Refused::PoolMax {
+            machines: 3,
+            max: 3,
+            planned: 0,
+        };
+        let waits = WaitsFor::NoMachine {
+            pod: Some(pod.clone()),
+            refused: Reasons::new([("workers/small".into(), max.into())].into()),
+        };
+        NodeVerdict::Kept {
+            reason: waits.reason(),
+            why: Kept::GivenUp {
+                cause: Box::new(GivenUp::HostEvacuated {
+                    host: "pve1".into(),
+                    since: NOW,
+                }),
+                waits: Box::new(waits),
+            },
+            pod: Some(pod),
+            until: None,
+        }
+    }
+
+    /// The pod comes first, then what would have to change, and then the reasons, each by the places that it holds for.
+    #[test]
+    fn a_node_without_a_replacement_says_what_would_have_to_change() {
+        let mut story = story_of_a_node();
+        story.verdict = Some(verdict_without_machine());
+        story.unneeded_since = None;
+        story.changes = vec![Change {
+            places: vec!["workers/small".into()],
+            needed: vec!["max = 4 in [pool.workers]".to_owned()],
+        }];
+        let text = node(&story, false, NOW);
+        let verdict = text.lines().find(|line| line.starts_with("Verdict: "));
+        assert_eq!(
+            verdict,
+            Some(
+                "Verdict: NoReplacement: its host pve1 is evacuated since 2026-11-18T11:06:40Z; its pod shop/web-2 fits on no other node, and no \
+                 machine can be made for it; why stands below"
+            )
+        );
+        let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
+        let change = at("What would have to change, one of these\n");
+        let table = at("Why no machine can be made\n");
+        assert!(change < at("max = 4 in [pool.workers]"), "{text}");
+        assert!(at("max = 4 in [pool.workers]") < table, "{text}");
+        assert!(table < at("pool limit: "), "{text}");
+        assert_eq!(text.matches("pool limit: ").count(), 1, "{text}");
+        assert!(
+            !text.contains("(pod ") && !text.contains("Unneeded for"),
+            "{text}"
+        );
+    }
+
+    /// What becomes of a pod is said with its node's lot, in words that hold for each outcome.
+    #[test]
+    fn a_pod_of_a_node_that_is_to_go_says_what_becomes_of_both() {
+        let told = |fate: PodOutcome, why: Option<FateReason>| {
+            let pod = ObjectKey::new("shop", "web-2");
+            let to_go = NodeToGo {
+                verdict: NodeVerdict::Leaving {
+                    why: Removed::UnderWay {
+                        reason: Some(Reason::NoVm),
+                    },
+                    moves: BTreeMap::new(),
+                },
+                fate: PodFate { pod, fate, why },
+            };
+            let mut text = String::new();
+            on_node(&mut text, "n1", Some(&to_go), NOW);
+            let mut lines = text.lines();
+            assert_eq!(
+                lines.next(),
+                Some(
+                    "It is on the node n1, which is to go (leaving): its node has no VM; it is being taken down."
+                )
+            );
+            lines.next().unwrap_or_default().to_owned()
+        };
+        let to = PodOutcome::Moves { to: "n2".into() };
+        assert_eq!(
+            told(to, Some(FateReason::OnceMachineWorks)),
+            "When the node goes, the pod moves to n2 (once the machine made for it works)."
+        );
+        let successor = FateReason::SuccessorThere {
+            successor: ObjectKey::new("shop", "web-9"),
+            node: Some("n2".into()),
+        };
+        assert_eq!(
+            told(PodOutcome::Terminates, Some(successor)),
+            "The pod is terminating (its controller made shop/web-9 in its place, which is on n2)."
+        );
+        assert_eq!(
+            told(PodOutcome::Stays, None),
+            "When the node goes, nobody waits for the pod."
+        );
+        let mut text = String::new();
+        on_node(&mut text, "n1", None, NOW);
+        assert_eq!(text, "It is on the node n1.\n\n");
+    }
+
+    /// A machine on its way up that is to go says so, before there is a node.
+    #[test]
+    fn a_machine_on_its_way_up_says_that_it_goes_again() {
+        let mut story = story_of_a_node();
+        story.verdict = None;
+        let line = "It goes once it works: its host pve1 is evacuated since 2026-11-18T11:06:40Z\n";
+        assert!(!node(&story, false, NOW).contains(line));
+        let why = GivenUp::HostEvacuated {
+            host: "pve1".into(),
+            since: NOW,
+        };
+        story.given_up = Some(GoesOnceUp { why });
+        let text = node(&story, false, NOW);
+        assert!(text.contains(line), "{text}");
+    }
+
     #[test]
     fn a_machines_addresses_stand_behind_its_cpus() {
         let facts = MachineFacts {
@@ -729,6 +923,8 @@ mod tests {
             machine: Some(facts),
             verdict: None,
             replacement: None,
+            given_up: None,
+            changes: Vec::new(),
             unneeded_since: None,
             requested_permille: BTreeMap::new(),
             pods: Vec::new(),

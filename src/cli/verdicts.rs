@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::causes::{SharedCauses, WhyCell};
-use crate::controller::wording::{kept_until, node_verdict, pod_verdict, reasons_by_place, when};
+use crate::controller::wording::{
+    kept_until, node_verdict, pod_verdict, reasons_by_place, when, without_machine,
+};
 use crate::model::cluster::ObjectKey;
 use crate::model::report::{Hold, NodeVerdict, PodVerdict};
 use crate::model::time::Time;
@@ -103,11 +105,18 @@ pub(super) fn once(rows: Vec<WhyRow>) -> Vec<WhyRow> {
 pub(super) fn nodes(nodes: &BTreeMap<Arc<str>, NodeVerdict>, now: Time) -> Vec<WhyRow> {
     let rows = nodes.iter().map(|(name, verdict)| {
         let (what, all) = node_verdict(verdict, now);
-        let why = match verdict {
-            NodeVerdict::Kept {
-                why, pod, until, ..
-            } => WhyCell::one(&why.to_string(), &kept_until(pod.as_ref(), *until, now)),
-            _ => WhyCell::one(&all, ""),
+        let why = match (without_machine(verdict), verdict) {
+            (Some((first, by_place)), _) => WhyCell::one(&first, "").and(by_place),
+            (
+                None,
+                NodeVerdict::Kept {
+                    why, pod, until, ..
+                },
+            ) => WhyCell::one(
+                &why.to_string(),
+                &kept_until(why, pod.as_ref(), *until, now),
+            ),
+            (None, _) => WhyCell::one(&all, ""),
         };
         WhyRow {
             first: vec![name.to_string(), what],

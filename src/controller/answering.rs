@@ -17,7 +17,9 @@ use crate::controller::state::StateFiles;
 use crate::controller::status::DaemonStatus;
 use crate::controller::turn::Turn;
 use crate::model::memory::{Backoff, Memory};
+use crate::model::reasons::Held;
 use crate::model::region::RegionName;
+use crate::model::report::{Hold, Scope};
 use crate::model::time::Time;
 use crate::model::words;
 
@@ -166,13 +168,8 @@ impl Answering {
         } else {
             tracing::warn!(%region, host, by, "it is evacuated");
         }
-        self.fresh().await;
-        let machines = turn.snapshot.machines.iter();
-        let there = machines.filter(|(_, one)| one.region == region && *one.host == *host);
-        answers::json(&EvacuationAnswer {
-            changed,
-            machines: there.map(|(name, _)| name.clone()).collect(),
-        })
+        let turn = self.fresh().await.unwrap_or(turn);
+        answers::json(&tell_what_is_there(&turn, &region, host, changed))
     }
 
     /// A turn taken after the question, or the last one if none comes; none where nothing is configured.
@@ -212,6 +209,39 @@ fn out_of_reach(turn: &Turn, pool: &str) -> Option<String> {
         away.push(format!("PVE of region {region} cannot be read: {why}"));
     }
     (!away.is_empty()).then(|| away.join("; "))
+}
+
+/// What a host has whose evacuation began or ended, and what keeps that for now.
+fn tell_what_is_there(
+    turn: &Turn,
+    region: &RegionName,
+    host: &str,
+    changed: bool,
+) -> EvacuationAnswer {
+    let report = &turn.decision.report;
+    let machines = turn.snapshot.machines.iter();
+    let there = machines.filter(|(_, one)| one.region == *region && *one.host == *host);
+    let machines: Vec<Arc<str>> = there.map(|(name, _)| name.clone()).collect();
+    let coming = machines
+        .iter()
+        .filter(|name| report.coming.contains_key(*name));
+    let seen = turn.snapshot.regions.get(region);
+    let seen = seen.and_then(|seen| seen.hosts.get(host));
+    // A person's order counts where scale-down is switched off, too.
+    let concerns = |hold: &&Hold| match &hold.scope {
+        Scope::Everything => true,
+        Scope::ScaleDown => hold.why.held != Held::ScaleDownDisabled,
+        Scope::Region(of) => of == region,
+        Scope::ScaleUp | Scope::Pool(_) => false,
+    };
+    let held = report.holds.iter().find(concerns);
+    EvacuationAnswer {
+        changed,
+        coming: coming.cloned().collect(),
+        machines,
+        offline: seen.is_some_and(|seen| !seen.online),
+        held: held.map(|hold| hold.why.to_string()),
+    }
 }
 
 /// The region of a host that is to be evacuated, or not any more. One that PVE has no more can still be given back.

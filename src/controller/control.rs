@@ -97,6 +97,15 @@ pub struct EvacuationAnswer {
     pub changed: bool,
     /// The machines that the host has.
     pub machines: Vec<Arc<str>>,
+    /// Those of them that are on their way up: they are no nodes yet, and have no pods.
+    #[serde(default)]
+    pub coming: Vec<Arc<str>>,
+    /// The host is offline: nothing of its machines can be removed.
+    #[serde(default)]
+    pub offline: bool,
+    /// Why nothing is removed for now: a pause, for instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<String>,
 }
 
 /// The kinds of things whose names a shell completes.

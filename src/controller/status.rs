@@ -17,8 +17,11 @@ use crate::model::drift::Drift;
 use crate::model::foreign::ForeignText;
 use crate::model::in_place::Difference;
 use crate::model::network::{Family, NicAddresses};
+use crate::model::reasons::{Kept, Unremovable, told};
 use crate::model::region::{Busy, Failure, Machine, Step, Vm};
-use crate::model::report::{Hold, HostState, NetworkState, PodVerdict, PoolState};
+use crate::model::report::{
+    Hold, HostState, NetworkState, NodeVerdict, PodVerdict, PoolState, Report,
+};
 use crate::model::snapshot::{Snapshot, SourceState};
 use crate::model::store_states::{DeviceStates, StorageStates};
 use crate::model::time::{Span, Time};
@@ -136,6 +139,20 @@ pub struct MachineStatus {
     /// What it was made with that the file says otherwise now; `None`: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drifted: Option<Vec<Drift>>,
+    /// What keeps its node, where a person evacuates its host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stays: Option<WhyNodeStays>,
+}
+
+/// What keeps a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WhyNodeStays {
+    /// The rule.
+    pub reason: Unremovable,
+    /// The rule with numbers; in JSON `why` and `details`.
+    #[serde(flatten, with = "told::why")]
+    #[schemars(with = "told::WhyForm<Kept>")]
+    pub why: Kept,
 }
 
 /// Unbound pods in numbers.
@@ -228,6 +245,7 @@ impl DaemonStatus {
                         .filter(|(step, _)| machine.step.is_none_or(|(seen, _)| seen < *step));
                     let mut status = MachineStatus {
                         step: further.or(machine.step),
+                        stays: find_what_keeps(snapshot, report, machine),
                         ..machine_status(snapshot, machine, waits, ails)
                     };
                     // What a standby did while it led is old: since then another one works.
@@ -319,6 +337,26 @@ impl DaemonStatus {
     }
 }
 
+/// What keeps the node of a machine, where a person evacuates its host.
+fn find_what_keeps(
+    snapshot: &Snapshot,
+    report: &Report,
+    machine: &Machine,
+) -> Option<WhyNodeStays> {
+    let region = snapshot.regions.get(&machine.region)?;
+    region.hosts.get(&machine.host)?.evacuated?;
+    match report.nodes.get(machine.node.as_ref()?)? {
+        NodeVerdict::Kept { reason, why, .. } => Some(WhyNodeStays {
+            reason: *reason,
+            why: why.clone(),
+        }),
+        NodeVerdict::NotAutoscaled
+        | NodeVerdict::Unread { .. }
+        | NodeVerdict::Leaving { .. }
+        | NodeVerdict::Replaced { .. } => None,
+    }
+}
+
 /// What PVE and Kubernetes show to be wrong with a machine that became a node and that no task works on.
 fn ails(snapshot: &Snapshot, machine: &Machine) -> Option<ForeignText> {
     let region = snapshot.regions.get(&machine.region);
@@ -399,6 +437,7 @@ fn machine_status(
             .as_ref()
             .map_or_else(Vec::new, |vm| vm.differs.clone()),
         drifted: machine.vm.as_ref().and_then(|vm| vm.drifted.clone()),
+        stays: None,
     }
 }
 

@@ -7,7 +7,7 @@ use crate::model::action::{Action, CreateSpec, Kind, Reason};
 use crate::model::cluster::ObjectKey;
 use crate::model::foreign::{self, ForeignText};
 use crate::model::network::NicAddresses;
-use crate::model::reasons::Reasons;
+use crate::model::reasons::{Kept, Reasons, WaitsFor};
 use crate::model::report::{NodeVerdict, PodVerdict};
 use crate::model::time::{Span, Time};
 use crate::model::words;
@@ -148,7 +148,7 @@ pub fn node_verdict(verdict: &NodeVerdict, now: Time) -> (String, String) {
             pod,
             until,
         } => {
-            let text = one_line(&why.to_string()) + &kept_until(pod.as_ref(), *until, now);
+            let text = one_line(&why.to_string()) + &kept_until(why, pod.as_ref(), *until, now);
             (reason.to_string(), text)
         }
         NodeVerdict::Leaving { why, .. } => ("leaving".to_owned(), one_line(&why.to_string())),
@@ -158,10 +158,35 @@ pub fn node_verdict(verdict: &NodeVerdict, now: Time) -> (String, String) {
     }
 }
 
-/// What a node's verdict says beside its reason: the pod that keeps it, and when it is looked at again.
-pub fn kept_until(pod: Option<&ObjectKey>, until: Option<Time>, now: Time) -> String {
+/// What a node waits for that is to go and for which no machine can be made: its verdict without the reasons, and these by the places that
+/// they hold for, as [`reasons_by_place`] has those of a pod.
+pub fn without_machine(verdict: &NodeVerdict) -> Option<(String, Vec<(String, String)>)> {
+    let NodeVerdict::Kept {
+        why: Kept::GivenUp { cause, waits },
+        ..
+    } = verdict
+    else {
+        return None;
+    };
+    let WaitsFor::NoMachine { pod, refused } = &**waits else {
+        return None;
+    };
+    let bare = WaitsFor::NoMachine {
+        pod: pod.clone(),
+        refused: Reasons::default(),
+    };
+    Some((one_line(&format!("{cause}; {bare}")), mentions(refused)))
+}
+
+/// What a node's verdict says beside its reason: the pod that keeps it, and when it is looked at again. A node that waits for a machine in its
+/// place is not kept by one pod, or its reason names the pod.
+pub fn kept_until(why: &Kept, pod: Option<&ObjectKey>, until: Option<Time>, now: Time) -> String {
+    let waits_for_machine = match why {
+        Kept::GivenUp { waits, .. } => !matches!(**waits, WaitsFor::Other { .. }),
+        _ => false,
+    };
     let mut text = String::new();
-    if let Some(pod) = pod {
+    if let Some(pod) = pod.filter(|_| !waits_for_machine) {
         let _ = write!(text, " (pod {pod})");
     }
     if let Some(until) = until {

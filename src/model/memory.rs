@@ -11,11 +11,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::action::Reason;
 use super::cluster::ObjectKey;
 use super::foreign::ForeignText;
 use super::resources::Resources;
 use super::scheduling::PodShape;
 use super::time::{Span, Time};
+use super::tolerant;
 
 /// Version of the format that this program writes. Another version on disk counts as lost.
 pub const VERSION: u32 = 1;
@@ -35,6 +37,13 @@ pub struct Memory {
     /// Nodes whose removal is under way, to the time since when they were unneeded: where the lease is lost for a moment, the removal goes
     /// on afterwards by the time that it began with.
     pub unneeded_before_removal: BTreeMap<Arc<str>, Time>,
+    /// Machines whose removal was planned and is not over yet, and why they are removed. Nothing is decided by it: the report says why a
+    /// node goes for as long as it takes. The times in a reason are told as they were.
+    #[serde(
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "tolerant::known_entries"
+    )]
+    pub removals: BTreeMap<Arc<str>, Reason>,
     /// Last time a machine was planned or became a node.
     pub last_scale_up: Option<Time>,
     /// Last time a machine was removed for being unneeded.

@@ -14,8 +14,8 @@ use super::host_choice::HostChoice;
 use super::network::Family;
 use super::on_wire::AddressHolder;
 use super::reasons::{
-    Held, Hindrance, HostNote, Ignored, Kept, Reasons, Removed, Replacing, UnknownAddresses,
-    Unremovable, Warning, told,
+    GivenUp, Held, Hindrance, HostNote, Ignored, Kept, Reasons, Removed, Replacing,
+    UnknownAddresses, Unremovable, Warning, told,
 };
 use super::store_states::{DeviceStates, StorageStates};
 use super::time::Time;
@@ -427,6 +427,18 @@ pub struct ComingMachine {
     pub host: Arc<str>,
     /// The machine's VMID.
     pub vmid: u32,
+    /// Why it is to go as soon as it works.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_up: Option<GoesOnceUp>,
+}
+
+/// Why a machine that is on its way up is to go as soon as it works.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GoesOnceUp {
+    /// Why; in JSON `why` and `details`.
+    #[serde(flatten, with = "told::why")]
+    #[schemars(with = "told::WhyForm<GivenUp>")]
+    pub why: GivenUp,
 }
 
 /// A host in numbers, as new machines find it.

@@ -17,7 +17,7 @@ use super::host_choice::HostDecision;
 use super::network::NicAddresses;
 use super::reasons::{FateReason, FilterFailure, Refusals, Unremovable, told};
 use super::region::{Failure, Step};
-use super::report::{Hold, NodeVerdict, PodVerdict};
+use super::report::{GoesOnceUp, Hold, NodeVerdict, PodVerdict};
 use super::resources::Resources;
 use super::time::Time;
 
@@ -39,6 +39,9 @@ pub struct PodStory {
     /// What the decision made of it; `None` for a bound pod that nobody moves.
     #[serde(default)]
     pub verdict: Option<PodVerdict>,
+    /// What becomes of the node that it is on and of the pod with it, where that node is to go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_to_go: Option<NodeToGo>,
     /// What a new machine of each pool, instance type and host would be to it.
     pub offers: Vec<OfferAnswer>,
     /// What each node and machine under way is to it now, all other pods placed.
@@ -54,6 +57,16 @@ pub struct PodStory {
     /// The pod's preferences (soft constraints), and whether each is met there once the whole decision is carried out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub preferences: Vec<PreferenceAnswer>,
+}
+
+/// The node that a pod runs on, where that is to go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NodeToGo {
+    /// Why it is to go, or why it stays for now.
+    pub verdict: NodeVerdict,
+    /// What becomes of the pod when it goes.
+    pub fate: PodFate,
 }
 
 /// One preference of a pod, at the place that the decision has for it.
@@ -167,10 +180,16 @@ pub struct NodeStory {
     /// What the decision says of it.
     #[serde(default)]
     pub verdict: Option<NodeVerdict>,
+    /// Why the machine is to go as soon as it works, where it is on its way up and no node yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_up: Option<GoesOnceUp>,
     /// The machine that is on its way in its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replacement: Option<MachineFacts>,
-    /// Unneeded without a gap since.
+    /// What would have to change for a machine in its place, where it is to go and none can be made; each of them is enough.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<Change>,
+    /// Unneeded without a gap since; absent where it is to go for another reason.
     #[serde(default)]
     pub unneeded_since: Option<Time>,
     /// Thousandths requested of what is allocatable, by resource.
@@ -243,6 +262,8 @@ pub enum PodOutcome {
     Stays,
     /// It goes, and nothing that must be placed comes for it.
     Goes,
+    /// It is being deleted already, and goes by itself.
+    Terminates,
     /// It, or its successor, would land there.
     Moves {
         /// The node.

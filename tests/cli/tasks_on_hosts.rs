@@ -143,18 +143,41 @@ fn drain_host() {
     let (node, vm) = machines.next().expect("one of two hosts");
     let host = vm.host.clone();
 
+    // While all is paused it promises nothing, and afterwards what comes true.
+    let one = format!("It has 1 machine: {node}. ");
+    site.type_line(FIRST, "pve-autoscaler pause lunch", &[]);
     let said = site.type_line(FIRST, evacuate, &[("HOST", &host)]);
     let begun = format!("{host} is evacuated: no machine is made there");
-    assert!(
-        said.contains(&begun) && said.contains(node.as_str()),
-        "{said}"
-    );
+    let held = format!("{one}Nothing is removed for now: paused: lunch");
+    assert!(said.contains(&begun) && said.contains(&held), "{said}");
+    site.type_line(FIRST, "pve-autoscaler resume", &[]);
+    let said = site.type_line(FIRST, evacuate, &[("HOST", &host)]);
+    let goes = format!("{one}It goes once its pods have a place elsewhere.");
+    assert!(said.contains(&goes), "{said}");
     // Why it is to go comes first, then what keeps it.
-    site.type_until(FIRST, (explain, &[("NODE", node)]), |said| {
+    let said = site.type_until(FIRST, (explain, &[("NODE", node)]), |said| {
         said.contains("NotEnoughPdb") && said.contains("evacuated")
     });
+    // A pod that is there says so, too.
+    let pods = said.split_whitespace();
+    let mut pods = pods.filter(|word| word.starts_with("default/web"));
+    let pod = pods.next().unwrap_or_else(|| panic!("{said}"));
+    let pod = pod.trim_end_matches(|last: char| !last.is_alphanumeric());
+    let said = site.type_line(FIRST, &format!("pve-autoscaler explain pod {pod}"), &[]);
+    let goes = format!("which is to go (NotEnoughPdb): its host {host} is evacuated since ");
+    assert!(
+        said.contains(&goes) && said.contains("The pod blocks: "),
+        "{said}"
+    );
     let said = site.type_line(FIRST, status, &[]);
     assert!(said.contains("evacuated since"), "{said}");
+    let table = said.split("Evacuated hosts\n").nth(1);
+    let row = table.and_then(|table| table.lines().nth(1));
+    let row = row.unwrap_or_else(|| panic!("{said}"));
+    assert!(
+        row.contains(&host) && row.contains(node.as_str()) && row.contains("disruption budget"),
+        "{said}"
+    );
     assert!(site.machines().contains_key(node), "a budget keeps it");
 
     end_budget(&site);

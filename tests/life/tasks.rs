@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
+use pve_autoscaler::controller::answers::TurnQuestion;
+use pve_autoscaler::controller::control::ControlAnswer;
 use pve_autoscaler::controller::state::StateFiles;
 use pve_autoscaler::model::region::RegionName;
 use pve_autoscaler::model::report::NodeVerdict;
@@ -90,6 +92,28 @@ fn kept_because(scene: &Scene, node: &str) -> Option<String> {
     }
 }
 
+/// What `explain node` says of a node that leaves, at every second until its Node object is gone: why it goes, and what becomes of each pod.
+async fn hear_why_it_leaves(scene: &Scene, node: &str) -> Vec<(String, Vec<String>)> {
+    let mut said = Vec::new();
+    loop {
+        let turn = scene.world.turns.borrow().clone().expect("a turn");
+        match turn.decision.report.nodes.get(node) {
+            None => return said,
+            Some(NodeVerdict::Leaving { why, .. }) => {
+                let answer = TurnQuestion::Node(node.to_owned()).answer(&turn);
+                let ControlAnswer::Ok(story) = answer else {
+                    panic!("{answer:?}");
+                };
+                let pods = story["pods"].as_array().expect("its pods").iter();
+                let fates = pods.map(|pod| pod["fate"]["does"].to_string());
+                said.push((why.to_string(), fates.collect()));
+            }
+            Some(_) => {}
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
 /// The workload is all there again.
 fn runs(scene: &Scene, pods: usize) -> bool {
     let all = scene.world.kube.objects("v1", "Pod");
@@ -123,6 +147,28 @@ fn a_host_is_evacuated() {
                     && said.ends_with(" is on its way in its place")
             })
             .await;
+            // For as long as it takes to empty and remove it that is said, and of no pod that it has no place.
+            let said = hear_why_it_leaves(&scene, node);
+            let said = tokio::time::timeout(Duration::from_mins(15), said).await;
+            let said = said.expect("it goes");
+            let why = |said: &(String, Vec<String>)| said.0.clone();
+            assert!(
+                said.iter()
+                    .map(why)
+                    .any(|why| why.ends_with("; it is being taken down")),
+                "{said:?}"
+            );
+            for (why, fates) in &said {
+                assert!(
+                    why.starts_with("its host pve2 is evacuated since "),
+                    "{why}"
+                );
+                let known = ["\"moves\"", "\"terminates\"", "\"stays\""];
+                assert!(
+                    fates.iter().all(|fate| known.contains(&&**fate)),
+                    "{said:?}"
+                );
+            }
             until(&scene, "its pod left", 15, || {
                 pods_of(&scene, node).is_empty()
             })

@@ -9,5 +9,6 @@ pub(crate) mod holds;
 mod last_hosts;
 pub(crate) mod names;
 pub(crate) mod pod_to_place;
+mod removals;
 pub(crate) mod turn;
 pub(crate) mod unread;

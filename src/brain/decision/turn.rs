@@ -197,6 +197,8 @@ impl<'a> DecisionBuilder<'a> {
         super::addresses::remember(&mut self.memory, &self.plan, policy);
         super::last_hosts::remember(&mut self.memory, &self.plan, policy, snapshot);
         provisioning::begin(&mut self.memory, &self.plan, self.view.now);
+        let reasons = &mut self.memory.removals;
+        super::removals::remember(reasons, &self.plan, &self.view.machines);
         Decision {
             plan: self.plan,
             report: self.report,

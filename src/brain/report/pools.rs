@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use model::reasons::Held;
 use model::region::Step;
-use model::report::{ComingMachine, Hold, PoolState, Scope};
+use model::report::{ComingMachine, GoesOnceUp, Hold, PoolState, Scope};
 
 use crate::decision::turn::DecisionBuilder;
 use crate::lifecycle::backoff;
 use crate::observed::view::{MachinePhase, MachineView};
+use crate::scale_down::given_up;
 
 fn drifted(machine: &MachineView<'_>) -> bool {
     let vm = machine.seen.vm.as_ref();
@@ -26,12 +27,14 @@ fn list_coming(turn: &DecisionBuilder<'_>) -> BTreeMap<Arc<str>, ComingMachine> 
     });
     let told = coming.map(|machine| {
         let mark = &machine.seen.mark;
+        let evacuation = given_up::find_evacuation(turn, machine);
         let comes = ComingMachine {
             pool: mark.pool.as_str().into(),
             instance_type: mark.instance_type.as_str().into(),
             region: machine.seen.region.clone(),
             host: machine.seen.host.clone(),
             vmid: mark.vmid,
+            given_up: evacuation.map(|why| GoesOnceUp { why }),
         };
         (machine.name.clone(), comes)
     });

@@ -135,7 +135,9 @@ fn find_settled(turn: &DecisionBuilder<'_>, index: NodeIndex, name: &str) -> Opt
     };
     if machine.phase == MachinePhase::Leaving && !machine.resumable() {
         return Some(NodeVerdict::Leaving {
-            why: Removed::UnderWay,
+            why: Removed::UnderWay {
+                reason: turn.memory.removals.get(machine.name).cloned(),
+            },
             moves: BTreeMap::new(),
         });
     }

@@ -15,6 +15,7 @@ use model::reasons::{GivenUp, WaitsFor};
 use crate::constraints::shape::Keyed;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{NodeIndex, ShapeId};
+use crate::observed::view::MachinePhase;
 use crate::scale_down::candidates::{self, RemovalCandidate};
 use crate::scale_down::drain_rules::Budgets;
 use crate::scale_down::evicted;
@@ -68,7 +69,8 @@ pub(crate) fn plan<'a>(
         let nodes = &turn.view.snapshot.cluster.nodes;
         for (index, (name, node)) in (0..).map(NodeIndex).zip(nodes) {
             let judged = candidates::judge_evacuee(turn, world, &budgets, (index, name), node);
-            let cause = given_up::find_evacuated(turn, index).filter(|_| judged.is_some());
+            let goes = judged.is_some() || goes_later(turn, index);
+            let cause = given_up::find_evacuated(turn, index).filter(|_| goes);
             if let Some(cause) = cause {
                 turn.given_up.insert(name.clone(), (cause, None));
             }
@@ -104,6 +106,12 @@ pub(crate) fn plan<'a>(
         evacuees.nodes.entry(index).or_insert(Err(keep));
     }
     evacuees
+}
+
+/// Whether a node on an evacuated host goes once something else has come: its machine is on its way up, or it is not Ready.
+fn goes_later(turn: &DecisionBuilder<'_>, index: NodeIndex) -> bool {
+    let machine = turn.view.machine_at(index);
+    machine.is_some_and(|machine| matches!(machine.phase, MachinePhase::Coming | MachinePhase::Up))
 }
 
 /// Puts the pods of a node that is given up on others, as far as there is room; gives those that find none.

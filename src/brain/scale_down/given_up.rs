@@ -13,12 +13,19 @@ use model::report::{NodeVerdict, PodVerdict};
 
 use crate::decision::turn::DecisionBuilder;
 use crate::index::NodeIndex;
-use crate::observed::view::MachinePhase;
+use crate::observed::view::{MachinePhase, MachineView};
 use crate::simulation::places;
 
 /// Why the node at this index is to go where a person evacuates its host.
 pub(crate) fn find_evacuated(turn: &DecisionBuilder<'_>, index: NodeIndex) -> Option<GivenUp> {
-    let machine = turn.view.machine_at(index)?;
+    find_evacuation(turn, turn.view.machine_at(index)?)
+}
+
+/// Why a machine, which may be no node yet, is to go where a person evacuates its host.
+pub(crate) fn find_evacuation(
+    turn: &DecisionBuilder<'_>,
+    machine: &MachineView<'_>,
+) -> Option<GivenUp> {
     Some(GivenUp::HostEvacuated {
         host: machine.seen.host.clone(),
         since: places::evacuated(turn, machine)?,
@@ -123,6 +130,7 @@ fn find_for_pod(turn: &DecisionBuilder<'_>, pod: &ObjectKey) -> Option<WaitsFor>
         PodVerdict::Batched { until } => Some(WaitsFor::Batch { until: *until }),
         PodVerdict::Held { why } | PodVerdict::NoCompatiblePool { why } => {
             Some(WaitsFor::NoMachine {
+                pod: Some(pod.clone()),
                 refused: why.clone(),
             })
         }

@@ -1,12 +1,14 @@
 //! Hosts that a person evacuates: their nodes are drained and removed whatever they carry, pods have a place before their node
 //! goes, and nothing comes there.
 
-use super::lab::{Lab, kept, lab, made, removed, verdict};
+use super::lab::{Lab, kept, lab, made, owner, removed, verdict};
 use model::action::{Kind, Reason};
+use model::cluster::ObjectKey;
 use model::decision::Decision;
 use model::guard::SCALE_DOWN_DISABLED;
-use model::reasons::{FateReason, GivenUp, Kept, Refusals, Refused, WaitsFor};
-use model::report::{NodeVerdict, PodVerdict};
+use model::reasons::{FateReason, GivenUp, Kept, Refusals, Refused, Removed, WaitsFor};
+use model::region::{Busy, Step};
+use model::report::{GoesOnceUp, NodeVerdict, PodVerdict};
 use model::story::{NodeStory, PodOutcome};
 use model::time::Span;
 
@@ -152,9 +154,10 @@ fn it_is_said_why_no_machine_can_be_made_elsewhere() {
     assert_eq!(kept(&decision, "n2"), "NoReplacement");
     let (cause, waits) = given_up(&decision, "n2");
     assert!(matches!(cause, GivenUp::HostEvacuated { .. }), "{cause:?}");
-    let WaitsFor::NoMachine { refused } = &waits else {
+    let WaitsFor::NoMachine { pod, refused } = &waits else {
         panic!("{waits:?}");
     };
+    assert_eq!(pod.as_ref().map(|pod| &*pod.name), Some("web-2"));
     let why = refused.values().flat_map(Refusals::iter);
     let of_max: Vec<_> = why
         .filter(|why| matches!(***why, Refused::PoolMax { max: 3, .. }))
@@ -170,12 +173,46 @@ fn it_is_said_why_no_machine_can_be_made_elsewhere() {
         "{said}"
     );
     assert!(
-        said.contains("; no machine can be made for a pod of it"),
+        said.contains(
+            "; its pod default/web-2 fits on no other node, and no machine can be made for it; p/one: "
+        ),
         "{said}"
     );
     let story = explain(&lab, &decision, "n2");
     assert_eq!(story.verdict, Some(decision.report.nodes["n2"].clone()));
     assert!(story.replacement.is_none());
+    // What would have to change is said as it is of the pod, whose own explanation names the node that is to go.
+    let asked = |key: &ObjectKey| {
+        let asked = crate::explain::Asked {
+            snapshot: &lab.snapshot,
+            policy: &lab.policy,
+            memory: &decision.memory,
+            decision: &decision,
+            now: lab.now,
+        };
+        crate::explain::pod(asked, key).expect("it is there")
+    };
+    let of_pod = asked(&ObjectKey::new("default", "web-2"));
+    let needed: Vec<&str> = of_pod
+        .changes
+        .iter()
+        .flat_map(|change| &change.needed)
+        .map(|needed| &**needed)
+        .collect();
+    assert!(
+        needed.iter().any(|needed| needed.contains("max")),
+        "{needed:?}"
+    );
+    assert_eq!(story.changes, of_pod.changes);
+    let to_go = of_pod.node_to_go.expect("its node is to go");
+    assert_eq!(Some(&to_go.verdict), story.verdict.as_ref());
+    assert_eq!(to_go.fate, story.pods[0]);
+    assert_eq!(asked(&ObjectKey::new("default", "web-1")).node_to_go, None);
+    assert!(
+        asked(&ObjectKey::new("default", "web-1"))
+            .changes
+            .is_empty()
+    );
     // A node of another host is not given up.
     assert_eq!(kept(&decision, "n1"), "NotUnderutilized");
 }
@@ -289,4 +326,203 @@ fn room_that_kube_scheduler_keeps_for_a_nominated_pod_is_not_given_to_pods_of_th
     assert!(removed(&decision).is_empty(), "{:?}", decision.plan);
     let kept = Box::new(Kept::PodsExpected);
     assert_eq!(given_up(&decision, "n2").1, WaitsFor::Other { kept });
+}
+
+/// The node at a step of its removal.
+fn leaving(lab: Lab, node: &str, step: Step) -> Lab {
+    lab.edit_machine(node, |machine| {
+        machine.step = Some((step, machine.mark.created));
+        machine.busy = Some(Busy::Down);
+    })
+}
+
+/// Why a node goes whose removal is under way; `None` where nobody remembers that.
+fn under_way(decision: &Decision, node: &str) -> Option<Reason> {
+    match &decision.report.nodes[node] {
+        NodeVerdict::Leaving {
+            why: Removed::UnderWay { reason },
+            ..
+        } => reason.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// It is said until the machine is gone, and over a restart that has the memory.
+#[test]
+fn why_a_node_goes_is_said_for_as_long_as_that_takes() {
+    let mut lab = evacuated();
+    let planned = lab.turn();
+    assert_eq!(removed(&planned), ["n2"]);
+    let reason = planned.plan[0].reason.clone();
+    let mut lab = leaving(lab, "n2", Step::Drain).after(Span::seconds(5));
+    assert_eq!(under_way(&lab.turn(), "n2"), Some(reason.clone()));
+    // The evacuation ends, or the work stands still: it went for that all the same.
+    let mut lab = leaving(lab, "n2", Step::Shutdown)
+        .after(Span::seconds(5))
+        .with(|lab| {
+            let region = lab.snapshot.regions.get_mut("home").expect("home");
+            region.hosts.get_mut("pve2").expect("a host").evacuated = None;
+        })
+        .edit_machine("n2", |machine| machine.busy = None);
+    let resumed = lab.turn();
+    assert_eq!(resumed.plan[0].reason, Reason::NotWanted);
+    assert_eq!(under_way(&resumed, "n2"), Some(reason.clone()));
+    let said = match &resumed.report.nodes["n2"] {
+        NodeVerdict::Leaving { why, .. } => why.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(said, format!("{reason}; it is being taken down"));
+    // Without the memory nobody makes up a reason.
+    let mut forgot = lab.clone();
+    forgot.memory.removals.clear();
+    assert_eq!(under_way(&forgot.turn(), "n2"), None);
+    // It is forgotten with the machine.
+    let gone = lab.with(|lab| {
+        let machine = lab.snapshot.machines.remove("n2").expect("it was there");
+        let region = lab.snapshot.regions.get_mut("home").expect("home");
+        region.vms.remove(&machine.mark.vmid);
+        lab.snapshot.cluster.nodes.remove("n2");
+    });
+    assert!(gone.decide().memory.removals.is_empty());
+}
+
+/// A removal that is taken back was for nothing: the next one says its own reason.
+#[test]
+fn why_a_node_goes_is_forgotten_when_it_is_released() {
+    let mut lab = evacuated();
+    lab.turn();
+    let stopped = leaving(lab, "n2", Step::Drain)
+        .after(Span::seconds(5))
+        .edit_machine("n2", |machine| machine.busy = None)
+        .with(|lab| {
+            let region = lab.snapshot.regions.get_mut("home").expect("home");
+            region.hosts.get_mut("pve2").expect("a host").evacuated = None;
+        });
+    let decision = stopped.decide();
+    assert!(
+        decision
+            .plan
+            .iter()
+            .any(|action| action.kind == Kind::Release),
+        "{:?}",
+        decision.plan
+    );
+    assert!(decision.memory.removals.is_empty());
+}
+
+/// Found by it: pods of a node that is drained "find no place", since they have taken the room that there is, and "nothing replaces" one whose
+/// successor runs.
+#[test]
+fn pods_of_a_node_that_is_drained_have_their_places_and_successors() {
+    let mut lab = evacuated();
+    lab.turn();
+    let mut lab = leaving(lab, "n2", Step::Drain).after(Span::seconds(5));
+    let before = lab.clone();
+    let decision = lab.turn();
+    let fate = |lab: &Lab, decision: &Decision| {
+        let mut pods = explain(lab, decision, "n2").pods.into_iter();
+        let web = pods.find(|pod| &*pod.pod.name == "web-2");
+        web.map(|pod| (pod.fate, pod.why)).expect("it is there")
+    };
+    let to = PodOutcome::Moves { to: "n1".into() };
+    assert_eq!(fate(&before, &decision), (to, None));
+    // It is evicted, and its ReplicaSet makes another one. One that was there before is not in its place.
+    let now = lab.now;
+    let evicted = lab.edit("web-2", |pod| {
+        pod.deletion = Some(now + Span::seconds(30));
+        pod.deletion_grace_seconds = Some(30);
+    });
+    let alone = fate(&evicted, &evicted.decide());
+    assert_eq!(alone, (PodOutcome::Terminates, None));
+    let mut later = evicted.after(Span::seconds(1)).pod("web-9", 600, 1);
+    let successor = || ObjectKey::new("default", "web-9");
+    let waits = FateReason::SuccessorThere {
+        successor: successor(),
+        node: None,
+    };
+    let decision = later.decide();
+    assert_eq!(
+        fate(&later, &decision),
+        (PodOutcome::Terminates, Some(waits))
+    );
+    later = later.edit("web-9", |pod| pod.node = Some("n1".into()));
+    let runs = FateReason::SuccessorThere {
+        successor: successor(),
+        node: Some("n1".into()),
+    };
+    assert_eq!(
+        fate(&later, &later.decide()),
+        (PodOutcome::Terminates, Some(runs))
+    );
+    // A StatefulSet's comes once it is gone, where its place is kept.
+    let stateful = evicted_stateful();
+    let comes = FateReason::SuccessorComes { to: "n1".into() };
+    assert_eq!(
+        fate(&stateful, &stateful.decide()),
+        (PodOutcome::Terminates, Some(comes))
+    );
+}
+
+/// A pod of a StatefulSet that was evicted from the node that is drained.
+fn evicted_stateful() -> Lab {
+    let mut lab = evacuated().shape("web-2", |shape| {
+        shape.owner = Some(owner("StatefulSet", "web"))
+    });
+    lab.turn();
+    let lab = leaving(lab, "n2", Step::Drain).after(Span::seconds(5));
+    let now = lab.now;
+    lab.edit("web-2", |pod| {
+        pod.deletion = Some(now + Span::seconds(30));
+        pod.deletion_grace_seconds = Some(30);
+    })
+}
+
+/// A machine that comes up on the host goes when it works, which is said before that, with a node or without one.
+#[test]
+fn a_machine_on_its_way_up_is_said_to_go() {
+    let since = evacuated().now;
+    let cause = || GivenUp::HostEvacuated {
+        host: "pve2".into(),
+        since,
+    };
+    let goes = || Some(GoesOnceUp { why: cause() });
+    let mut lab = evacuated()
+        .machine("p-new", "p", "one", Step::Os)
+        .edit_machine("p-new", |machine| machine.host = "pve2".into());
+    let decision = lab.decide();
+    assert_eq!(decision.report.coming["p-new"].given_up, goes());
+    let story = explain(&lab, &decision, "p-new");
+    assert_eq!((story.verdict, story.given_up), (None, goes()));
+    // Of another host it is not.
+    let other = evacuated().machine("p-new", "p", "one", Step::Os);
+    assert_eq!(other.decide().report.coming["p-new"].given_up, None);
+    lab.register("p-new", false);
+    let decision = lab.decide();
+    let kept = Box::new(Kept::ComingUp);
+    let waits = WaitsFor::Other { kept };
+    assert_eq!(given_up(&decision, "p-new"), (cause(), waits));
+    assert_eq!(explain(&lab, &decision, "p-new").given_up, None);
+}
+
+/// How long it has been unneeded is of no use where it goes for another reason.
+#[test]
+fn it_is_not_called_unneeded() {
+    let paused = |lab: Lab| lab.with(|lab| lab.snapshot.paused = Some("lunch".into()));
+    let since = |mut lab: Lab| {
+        lab.turn();
+        let lab = lab.after(Span::minutes(3));
+        let decision = lab.decide();
+        assert!(decision.memory.unneeded_since.contains_key("n2"));
+        explain(&lab, &decision, "n2").unneeded_since
+    };
+    assert_eq!(since(paused(evacuated())), None);
+    let usual = evacuated()
+        .shape("web-2", |shape| {
+            shape.traits = super::lab::shape("web-2", 100, 1).traits;
+        })
+        .with(|lab| {
+            let region = lab.snapshot.regions.get_mut("home").expect("home");
+            region.hosts.get_mut("pve2").expect("a host").evacuated = None;
+        });
+    assert!(since(usual).is_some());
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::refused::Reasons;
 use super::removal::{Kept, Unremovable};
+use crate::cluster::ObjectKey;
 use crate::drift::Outdated;
 use crate::time::Time;
 
@@ -49,6 +50,9 @@ pub enum WaitsFor {
     },
     /// A pod of it has no place on another node, and no machine can be made for it.
     NoMachine {
+        /// The pod; `None` where an older program wrote this.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pod: Option<ObjectKey>,
         /// Why, by `pool/type`, `pool/*` or `*`.
         refused: Reasons,
     },

@@ -7,13 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use super::removal::{Blocked, Kept, Unremovable};
 use crate::action::Reason;
+use crate::cluster::ObjectKey;
 
 /// Why a node is leaving.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "code")]
 pub enum Removed {
     /// The node's removal is under way.
-    UnderWay,
+    UnderWay {
+        /// The reason for which it was begun; `None` where nobody remembers it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<Reason>,
+    },
     /// The node's removal is planned now.
     Planned {
         /// The reason of the action.
@@ -76,4 +81,17 @@ pub enum FateReason {
     },
     /// It moves once the machine that was made for it works.
     OnceMachineWorks,
+    /// It is being deleted, and its controller has made another pod in its place.
+    SuccessorThere {
+        /// The other pod.
+        successor: ObjectKey,
+        /// The node that the other pod is on, if it is on one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node: Option<Arc<str>>,
+    },
+    /// It is being deleted, and its controller makes another pod once it is gone.
+    SuccessorComes {
+        /// Where the other pod has a place.
+        to: Arc<str>,
+    },
 }

@@ -165,10 +165,12 @@ one_of_each! { WaitsFor:
     MachineComing { machine: "p-2".into() },
     MachinePlanned { machine: "p-2".into() },
     Batch { until: Time(0) },
-    NoMachine { refused: Reasons::new([("small/s".into(), Refused::PoolMax { machines: 3, max: 3, planned: 0 }.into())].into()) },
+    NoMachine { pod: Some(ObjectKey::new("shop", "db-0")), refused: Reasons::new([("small/s".into(), Refused::PoolMax { machines: 3, max: 3, planned: 0 }.into())].into()) },
     Turn { after: "n1".into(), max: 1 },
     PoolBackOff { pool: "small".into(), until: Time(0) },
     Other { kept: Box::new(Kept::MaxDrainParallelism { draining: 1, max: 1 }) },
+    ;
+    NoMachine { pod: None, refused: Reasons::new([("small/s".into(), Refused::NoFreeVmid.into())].into()) },
 }
 
 one_of_each! { Kept:
@@ -378,8 +380,10 @@ one_of_each! { Held:
 }
 
 one_of_each! { Removed:
-    UnderWay(),
+    UnderWay { reason: Some(Reason::Evacuated { host: "pve1".into(), since: Time(0) }) },
     Planned { reason: Reason::NoVm },
+    ;
+    UnderWay { reason: None },
 }
 
 one_of_each! { Replacing:
@@ -396,6 +400,10 @@ one_of_each! { FateReason:
     Blocked { blocked: Box::new(Blocked::Devices) },
     Unplaced { kept: Box::new(Kept::OneOrderOnly) },
     OnceMachineWorks(),
+    SuccessorThere { successor: ObjectKey::new("shop", "web-2"), node: Some("n2".into()) },
+    SuccessorComes { to: "n2".into() },
+    ;
+    SuccessorThere { successor: ObjectKey::new("shop", "web-2"), node: None },
 }
 
 fn vm() -> VmAt {

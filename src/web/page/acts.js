@@ -47,14 +47,28 @@ export function evacuateButton(host) {
   const said = h("p", { class: "why", role: "status" });
   const click = async () => {
     try {
-      const { machines } = await act({ do: "evacuate", region: host.region, host: host.name, end: host.evacuated });
-      say(said, host.evacuated ? "It may have machines again." : machines.length ? `Its machines go once their pods have a place elsewhere: ${machines.join(", ")}.` : "It has no machine.");
+      const answer = await act({ do: "evacuate", region: host.region, host: host.name, end: host.evacuated });
+      say(said, host.evacuated ? "It may have machines again." : evacuated(answer));
     } catch (error) {
       said.replaceChildren(mark("warn", error.message));
     }
   };
   const words = host.evacuated ? "End the evacuation" : "Evacuate";
   return [h("button", { type: "button", class: "quiet", "aria-label": `${words} of ${host.name}`.replace("Evacuate of", "Evacuate"), on: { click } }, words), said];
+}
+
+/// What an evacuated host has, and when that goes, as far as it is known now.
+function evacuated({ machines, coming, offline, held }) {
+  if (!machines.length) return "It has no machine.";
+  const one = machines.length === 1;
+  const said = [`It has ${machines.join(", ")}.`];
+  if (held) said.push(`Nothing is removed for now: ${held}.`);
+  if (offline) said.push("The host is offline: nothing of it is removed before it is back.");
+  const nodes = machines.filter((name) => !coming.includes(name));
+  const then = held || offline ? "After that " : "";
+  if (nodes.length) said.push(`${then}${coming.length ? nodes.join(", ") : then ? (one ? "it" : "they") : one ? "It" : "They"} ${nodes.length === 1 ? "goes once its" : "go once their"} pods have a place elsewhere.`);
+  if (coming.length) said.push(`On the way up: ${coming.join(", ")}; ${coming.length === 1 ? "it goes once it works" : "they go once they work"}.`);
+  return said.join(" ");
 }
 
 /// Ends the waits of a pool, and says which.

@@ -122,7 +122,11 @@ export class Explained {
     this.head.replaceChildren(
       h("p", { class: "line" }, sentence ? mark(tone, `It ${sentence[0]}.`.replace("It no pool", "No pool")) : bound),
       sentence?.[1] ? h("p", { class: "why" }, sentence[1]) : "",
-      facts([["Asks", amounts(story.asks)], ["Priority", String(story.priority)], ["Phase", story.phase], story.place ? ["Place", story.place] : null]),
+      facts([
+        ["Asks", amounts(story.asks)], ["Priority", String(story.priority)], ["Phase", story.phase], story.place ? ["Place", story.place] : null,
+        story.node_to_go ? ["Its node is to go", story.node_to_go.verdict.why] : null,
+        story.node_to_go ? ["It then", [fate(story.node_to_go.fate), story.node_to_go.fate.why ? `: ${story.node_to_go.fate.why}` : ""]] : null,
+      ]),
       change("What would have to change, one of these", podChanges(story)));
     this.table("New machines", OFFERS, story.offers, "What a new machine of each pool, instance type and host would be to it.");
     this.table("Nodes there are", NODES, story.nodes, "What each node, and each machine under way, is to it now.");
@@ -145,12 +149,15 @@ export class Explained {
         machine?.made ? ["Made", [since(millis(machine.made.at)), ` ${chosenHost(machine.made)}`]] : null,
         machine?.step && machine.step[0] !== "done" ? ["Step", [step(machine.step[0]), ", ", since(millis(machine.step[1]), "for")]] : null,
         machine?.waits ? ["It waits", machine.waits] : null,
+        story.given_up ? ["It goes once it works", story.given_up.why] : null,
         story.replacement ? ["In its place", replacementFacts(story.replacement)] : null,
         machine?.failure ? ["Failed", [since(millis(machine.failure.at)), `: ${machine.failure.message}`]] : null,
         story.unneeded_since ? ["Unneeded since", since(millis(story.unneeded_since))] : null,
         ...Object.entries(story.requested_permille).map(([name, permille]) => [`${name} asked`, [bar(permille / 1000), ` ${percent(permille / 1000)}`]]),
       ]),
-      machine ? change("What would have to change for it to go", nodeChanges(story)) : "");
+      // Where no machine can be made in its place any of several ways is enough.
+      story.changes?.length ? change("What would have to change, one of these", podChanges(story))
+        : machine ? change("What would have to change for it to go", nodeChanges(story)) : "");
     // A machine that is no node yet has no pods.
     if (!comes) this.table("If it were removed now", FATES, story.pods);
     if (story.expected.length) this.table("Pending pods that are expected here", EXPECTED, story.expected.map((pod) => ({ pod })));
@@ -277,7 +284,7 @@ const HOLDS = {
 
 function fate(pod) {
   const { does, to, reason } = pod.fate;
-  return { stays: "does not matter", goes: "ends, nothing replaces it", moves: `moves to ${to}`, unplaced: "finds no place", blocks: `blocks: ${reason}` }[does] ?? does;
+  return { stays: "does not matter", goes: "ends, nothing replaces it", terminates: "is terminating", moves: `moves to ${to}`, unplaced: "finds no place", blocks: `blocks: ${reason}` }[does] ?? does;
 }
 
 const FATES = {

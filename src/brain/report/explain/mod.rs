@@ -5,6 +5,7 @@ mod decided;
 mod node;
 mod pod;
 mod preferences;
+mod successors;
 
 use model::cluster::ObjectKey;
 use model::decision::Decision;

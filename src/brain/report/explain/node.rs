@@ -16,15 +16,49 @@ use crate::scale_down::rehearsal;
 use crate::scale_down::shrink;
 use crate::simulation::pack;
 use crate::simulation::world::{NodeOrigin, SimCluster};
+use model::action::Reason;
 use model::cluster::{Node, ObjectKey};
-use model::reasons::{FateReason, Kept, WaitsFor};
+use model::reasons::{FateReason, Kept, Removed, WaitsFor};
 use model::report::{Hold, NodeVerdict, PodVerdict, Scope};
 use model::story::{MachineFacts, NodeStory, PodFate, PodOutcome};
 
-use super::Asked;
+use super::successors::{Fates, tell_terminating};
+use super::{Asked, pod};
 
 /// Tells of a node, or of a machine without one.
 pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
+    let mut story = tell_as_it_is(asked, name)?;
+    let without = story.verdict.as_ref().and_then(pod_without_machine);
+    let pod = without.and_then(|key| asked.snapshot.cluster.pods.get_key_value(key));
+    if let Some((key, pod)) = pod {
+        story.changes = pod::tell(asked, key, pod).changes;
+    }
+    Some(story)
+}
+
+/// What becomes of a pod when its node goes.
+pub(super) fn find_fate(asked: Asked<'_>, name: &str, pod: &ObjectKey) -> Option<PodFate> {
+    let mut fates = tell_as_it_is(asked, name)?.pods.into_iter();
+    fates.find(|fate| fate.pod == *pod)
+}
+
+/// The pod for which no machine can be made, by the verdict on its node: the node is to go and waits for such a machine.
+pub(super) fn pod_without_machine(verdict: &NodeVerdict) -> Option<&ObjectKey> {
+    let NodeVerdict::Kept {
+        why: Kept::GivenUp { waits, .. },
+        ..
+    } = verdict
+    else {
+        return None;
+    };
+    match &**waits {
+        WaitsFor::NoMachine { pod, .. } => pod.as_ref(),
+        _ => None,
+    }
+}
+
+/// Tells of a node, or of a machine without one, and not what would have to change.
+fn tell_as_it_is(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
     let mut turn = super::begin(asked);
     let node = asked.snapshot.cluster.nodes.get_key_value(name);
     let machine = turn
@@ -47,10 +81,19 @@ pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
     let verdict = report.nodes.get(&full_name).cloned();
     let replacement = verdict.as_ref().and_then(replacement);
     let replacement = replacement.and_then(|coming| turn.view.machines.get(coming));
+    // Once there is a node its verdict says it.
+    let comes = report.coming.get(&full_name).filter(|_| node.is_none());
+    let for_itself = verdict
+        .as_ref()
+        .is_none_or(|verdict| !goes_otherwise(verdict));
+    let unneeded_since = asked.memory.unneeded_since.get(&full_name);
+    let unneeded_since = unneeded_since.filter(|_| for_itself);
     Some(NodeStory {
         replacement: replacement.map(|coming| facts(&turn, coming)),
+        unneeded_since: unneeded_since.copied(),
         verdict,
-        unneeded_since: asked.memory.unneeded_since.get(&full_name).copied(),
+        given_up: comes.and_then(|machine| machine.given_up.clone()),
+        changes: Vec::new(),
         requested_permille: node.map_or_else(BTreeMap::new, |(node_name, node)| {
             shares(&turn, node_name, node)
         }),
@@ -75,6 +118,21 @@ fn replacement(verdict: &NodeVerdict) -> Option<&Arc<str>> {
             _ => None,
         },
         _ => None,
+    }
+}
+
+/// Whether a node is to go for another reason than that it has been unneeded for long enough.
+fn goes_otherwise(verdict: &NodeVerdict) -> bool {
+    match verdict {
+        NodeVerdict::Replaced { .. } => true,
+        NodeVerdict::Kept { why, .. } => matches!(why, Kept::GivenUp { .. }),
+        NodeVerdict::Leaving { why, .. } => match why {
+            Removed::UnderWay { .. } => true,
+            Removed::Planned { reason } => {
+                !matches!(reason, Reason::Unneeded { .. } | Reason::Unready { .. })
+            }
+        },
+        NodeVerdict::NotAutoscaled | NodeVerdict::Unread { .. } => false,
     }
 }
 
@@ -191,7 +249,7 @@ fn find_fates<'a>(
             .is_some_and(|machine| consolidate::of(machine).is_some()),
         now: turn.now(),
     };
-    let mut fates = BTreeMap::new();
+    let mut fates = Fates::new();
     let mut moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>> = BTreeMap::new();
     for (key, pod) in turn.view.pods(name) {
         let outcome = drain_rules::decide_outcome(key, pod, rules);
@@ -220,7 +278,8 @@ fn find_fates<'a>(
     if let Some(evacuee) = evacuee {
         land_as_evacuated(evacuee, &mut fates);
     }
-    land_as_decided(asked, name, &mut fates);
+    land_as_decided(asked, turn, name, &mut fates);
+    tell_terminating(&asked.snapshot.cluster, &mut fates);
     fates
         .into_iter()
         .map(|(pod, (fate, why))| PodFate { pod, fate, why })
@@ -256,10 +315,7 @@ fn remove_others<'a>(asked: Asked<'a>, world: &mut SimCluster<'a>, name: &str) {
 }
 
 /// A person evacuates the node's host: its pods have their places already, or wait for a machine.
-fn land_as_evacuated(
-    evacuee: &RemovalCandidate<'_>,
-    fates: &mut BTreeMap<ObjectKey, (PodOutcome, Option<FateReason>)>,
-) {
+fn land_as_evacuated(evacuee: &RemovalCandidate<'_>, fates: &mut Fates) {
     let missing = evacuee.mode.missing();
     for (key, (fate, why)) in fates {
         if !matches!(fate, PodOutcome::Moves { .. } | PodOutcome::Unplaced) {
@@ -275,13 +331,13 @@ fn land_as_evacuated(
 }
 
 /// Where the decision takes the node down, or has a machine made in its place, it says where the pods go.
-fn land_as_decided(
-    asked: Asked<'_>,
-    name: &str,
-    fates: &mut BTreeMap<ObjectKey, (PodOutcome, Option<FateReason>)>,
-) {
+fn land_as_decided(asked: Asked<'_>, turn: &DecisionBuilder<'_>, name: &str, fates: &mut Fates) {
     let verdict = asked.decision.report.nodes.get(name);
     let (moves, by) = match verdict {
+        Some(NodeVerdict::Leaving {
+            why: Removed::UnderWay { .. },
+            ..
+        }) => return land_under_way(asked, turn, fates),
         Some(NodeVerdict::Leaving { moves, .. }) => (moves, None),
         Some(NodeVerdict::Replaced { by, moves, .. }) => (moves, Some(by)),
         Some(NodeVerdict::Kept {
@@ -303,12 +359,36 @@ fn land_as_decided(
     }
 }
 
+/// The removal is under way: the decision gave every pod that is left there another place before it placed any other.
+fn land_under_way(asked: Asked<'_>, turn: &DecisionBuilder<'_>, fates: &mut Fates) {
+    let once = || Some(FateReason::OnceMachineWorks);
+    for (key, (fate, why)) in fates {
+        if !matches!(fate, PodOutcome::Moves { .. } | PodOutcome::Unplaced) {
+            continue;
+        }
+        let (to, reason) = match turn.bound_pods.get(key) {
+            Some(PodVerdict::FitsNode { node, .. }) => (Some(node), None),
+            Some(PodVerdict::FitsMachine { machine }) => (Some(machine), once()),
+            _ => (find_booked(asked, key), once()),
+        };
+        if let Some(to) = to {
+            (*fate, *why) = (PodOutcome::Moves { to: to.clone() }, reason);
+        }
+    }
+}
+
+/// The machine, no node yet, that a pod is booked on.
+fn find_booked<'a>(asked: Asked<'a>, key: &ObjectKey) -> Option<&'a Arc<str>> {
+    let cluster = &asked.snapshot.cluster;
+    let pod = cluster.pods.get(key)?;
+    let mut bookings = asked.decision.memory.bookings.iter();
+    let booked =
+        bookings.find(|(name, pods)| pods.contains(&pod.uid) && !cluster.nodes.contains_key(*name));
+    booked.map(|(machine, _)| machine)
+}
+
 /// Where a machine comes in the place of a node that is given up, the pods that are booked on it move there.
-fn land_as_booked(
-    asked: Asked<'_>,
-    waits: &WaitsFor,
-    fates: &mut BTreeMap<ObjectKey, (PodOutcome, Option<FateReason>)>,
-) {
+fn land_as_booked(asked: Asked<'_>, waits: &WaitsFor, fates: &mut Fates) {
     let (WaitsFor::MachineComing { machine } | WaitsFor::MachinePlanned { machine }) = waits else {
         return;
     };
@@ -328,7 +408,7 @@ fn land_elsewhere<'a>(
     world: &mut SimCluster<'a>,
     name: &str,
     moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>>,
-    fates: &mut BTreeMap<ObjectKey, (PodOutcome, Option<FateReason>)>,
+    fates: &mut Fates,
 ) {
     if let Some(node) = world.by_name.get(name).copied() {
         world.close(node);

@@ -16,11 +16,11 @@ use crate::simulation::preempt;
 use crate::simulation::world::{NodeOrigin, SimCluster, SimNode};
 use model::change;
 use model::cluster::{ObjectKey, Pod};
-use model::reasons::{FilterFailure, Refusals, Refused};
-use model::report::{Hold, PodVerdict, Scope};
-use model::story::{NodeAnswer, OfferAnswer, PodStory};
+use model::reasons::{FilterFailure, Kept, Refusals, Refused};
+use model::report::{Hold, NodeVerdict, PodVerdict, Scope};
+use model::story::{NodeAnswer, NodeToGo, OfferAnswer, PodStory};
 
-use super::{Asked, decided, preferences};
+use super::{Asked, decided, node, preferences};
 
 /// The domain that a node of each offer would be in, by choice, offer and topology key.
 pub(super) type OfferDomains = IndexVec<ChoiceIndex, IndexVec<OfferIndex, DomainsByKey>>;
@@ -64,21 +64,25 @@ pub(super) fn tell(asked: Asked<'_>, key: &ObjectKey, pod: &Pod) -> PodStory {
         world: &world,
     };
     // A pod that has to wait does so beside what is planned for others.
-    let limits = match asked.decision.report.pods.get(key) {
-        Some(PodVerdict::Held { .. }) => decided::carry_out(&turn, &choices, asked.decision).limits,
-        _ => LimitTracker::of(&turn),
+    let verdict = asked.decision.report.pods.get(key).cloned();
+    let at = pod.node.as_ref();
+    let node_verdict = at.and_then(|node| asked.decision.report.nodes.get(node));
+    let keeps_node = node_verdict.and_then(node::pod_without_machine) == Some(key);
+    let limits = if keeps_node || matches!(verdict, Some(PodVerdict::Held { .. })) {
+        decided::carry_out(&turn, &choices, asked.decision).limits
+    } else {
+        LimitTracker::of(&turn)
     };
     let (place, preferences) = match preferences::weigh(asked, &turn, &choices, key, pod) {
         Some((place, preferences)) => (Some(place), preferences),
         None => (None, Vec::new()),
     };
-    let verdict = asked.decision.report.pods.get(key).cloned();
     let offers = question.offers(&turn, &choices, &limits);
     let waits = matches!(
         verdict,
         Some(PodVerdict::Held { .. } | PodVerdict::NoCompatiblePool { .. })
     );
-    let changes = if waits && pod.node.is_none() {
+    let changes = if keeps_node || waits && pod.node.is_none() {
         change::find_changes(&offers)
     } else {
         Vec::new()
@@ -90,6 +94,7 @@ pub(super) fn tell(asked: Asked<'_>, key: &ObjectKey, pod: &Pod) -> PodStory {
         priority: pod.shape.priority,
         asks: pod.shape.requests.clone(),
         verdict,
+        node_to_go: find_node_to_go(asked, key, pod),
         offers,
         nodes: question.nodes(),
         changes,
@@ -97,6 +102,24 @@ pub(super) fn tell(asked: Asked<'_>, key: &ObjectKey, pod: &Pod) -> PodStory {
         place,
         preferences,
     }
+}
+
+/// What becomes of the node that a pod runs on, where that is to go, and of the pod with it.
+fn find_node_to_go(asked: Asked<'_>, key: &ObjectKey, pod: &Pod) -> Option<NodeToGo> {
+    let name = pod.node.as_ref()?;
+    let verdict = asked.decision.report.nodes.get(name)?;
+    let goes = match verdict {
+        NodeVerdict::Leaving { .. } | NodeVerdict::Replaced { .. } => true,
+        NodeVerdict::Kept { why, .. } => matches!(why, Kept::GivenUp { .. }),
+        NodeVerdict::NotAutoscaled | NodeVerdict::Unread { .. } => false,
+    };
+    if !goes {
+        return None;
+    }
+    Some(NodeToGo {
+        verdict: verdict.clone(),
+        fate: node::find_fate(asked, name, key)?,
+    })
 }
 
 /// By place: whom kube-scheduler would preempt there for the pod.

@@ -31,11 +31,17 @@ impl Display for WaitsFor {
                 f,
                 "a machine is made in its place at {until} at the latest, together with those for pods that come until then"
             ),
-            WaitsFor::NoMachine { refused } => {
-                write!(
-                    f,
-                    "no machine can be made for a pod of it that fits on no other node"
-                )?;
+            WaitsFor::NoMachine { pod, refused } => {
+                match pod {
+                    Some(pod) => write!(
+                        f,
+                        "its pod {pod} fits on no other node, and no machine can be made for it"
+                    )?,
+                    None => write!(
+                        f,
+                        "no machine can be made for a pod of it that fits on no other node"
+                    )?,
+                }
                 tell_each(refused, f)
             }
             WaitsFor::Turn { after, max } => write!(

@@ -10,7 +10,10 @@ use super::Joined;
 impl Display for Removed {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Removed::UnderWay => write!(f, "it is being taken down"),
+            Removed::UnderWay { reason: None } => write!(f, "it is being taken down"),
+            Removed::UnderWay {
+                reason: Some(reason),
+            } => write!(f, "{reason}; it is being taken down"),
             Removed::Planned { reason } => reason.fmt(f),
         }
     }
@@ -54,6 +57,24 @@ impl Display for FateReason {
             FateReason::Blocked { blocked } => blocked.fmt(f),
             FateReason::Unplaced { kept } => kept.fmt(f),
             FateReason::OnceMachineWorks => write!(f, "once the machine made for it works"),
+            FateReason::SuccessorThere {
+                successor,
+                node: Some(node),
+            } => write!(
+                f,
+                "its controller made {successor} in its place, which is on {node}"
+            ),
+            FateReason::SuccessorThere {
+                successor,
+                node: None,
+            } => write!(
+                f,
+                "its controller made {successor} in its place, which has no node yet"
+            ),
+            FateReason::SuccessorComes { to } => write!(
+                f,
+                "its controller makes another once it is gone, which has a place on {to}"
+            ),
         }
     }
 }

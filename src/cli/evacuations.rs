@@ -1,0 +1,206 @@
+//! What `status` says of hosts that a person evacuates: each machine that is there yet, and what it waits for. Pure.
+
+use super::render::{one_line, section, whole_seconds};
+use crate::controller::status::{DaemonStatus, MachineStatus, WhyNodeStays};
+use crate::model::reasons::{HostNote, Kept, Reasons, WaitsFor};
+use crate::model::region::{Busy, Step};
+use crate::model::time::Time;
+use crate::model::words;
+
+/// Adds the evacuated hosts, a line for each machine; nothing where no host is evacuated.
+pub(super) fn table(text: &mut String, status: &DaemonStatus, now: Time) {
+    let several = status.hosts.len() > 1;
+    let mut rows = Vec::new();
+    for (region, hosts) in &status.hosts {
+        for (host, state) in hosts {
+            let since = state.notes_details.iter().find_map(|note| match note {
+                HostNote::Evacuated { since } => Some(*since),
+                _ => None,
+            });
+            let Some(since) = since else {
+                continue;
+            };
+            let name = if several {
+                words::at(region, host)
+            } else {
+                host.to_string()
+            };
+            let row = |machine: &str, stands: String| {
+                let span = whole_seconds(now.since(since)).to_string();
+                vec![name.clone(), span, machine.to_owned(), stands]
+            };
+            let machines = status.machines.iter();
+            let there =
+                machines.filter(|(_, machine)| machine.host == *host && machine.region == *region);
+            let before = rows.len();
+            rows.extend(
+                there.map(|(name, machine)| row(name, one_line(&tell_standing(machine, now)))),
+            );
+            if rows.len() == before {
+                rows.push(row("-", "it has no machine".to_owned()));
+            }
+        }
+    }
+    let heading = ["HOST", "FOR", "MACHINE", "WHAT BECOMES OF IT"];
+    section(text, "Evacuated hosts", &heading, rows);
+}
+
+/// How far a machine of an evacuated host is, or what keeps it.
+fn tell_standing(machine: &MachineStatus, now: Time) -> String {
+    let leaves = machine
+        .step
+        .filter(|(step, _)| *step > Step::Done)
+        .filter(|_| machine.stays.is_none());
+    if let Some((step, since)) = leaves {
+        let span = whole_seconds(now.since(since));
+        return format!("leaves: {}, for {span}", step.word());
+    }
+    if machine.busy == Some(Busy::Down) {
+        return "leaves".to_owned();
+    }
+    match &machine.stays {
+        Some(stays) => tell_what_keeps(stays),
+        None if machine.node.is_none() && machine.failure.is_some() => {
+            "it failed to become a node".to_owned()
+        }
+        None if machine.node.is_none() => "on its way up; it goes once it works".to_owned(),
+        None => "nothing is decided of it yet".to_owned(),
+    }
+}
+
+/// What keeps a node, short: that its host is evacuated stands beside it, and why no machine can be made `explain node` says for each pool and
+/// type.
+fn tell_what_keeps(stays: &WhyNodeStays) -> String {
+    let Kept::GivenUp { waits, .. } = &stays.why else {
+        return stays.why.to_string();
+    };
+    match &**waits {
+        WaitsFor::NoMachine { pod, .. } => WaitsFor::NoMachine {
+            pod: pod.clone(),
+            refused: Reasons::default(),
+        }
+        .to_string(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::cluster::ObjectKey;
+    use crate::model::cpus::CpuSet;
+    use crate::model::network::NicAddresses;
+    use crate::model::reasons::{GivenUp, Refused};
+    use crate::model::region::Failure;
+    use crate::model::report::HostState;
+    use crate::model::time::Span;
+
+    const NOW: Time = Time(1_795_000_000_000);
+
+    fn machine(step: Step, node: bool, waits: Option<WaitsFor>) -> MachineStatus {
+        let since = NOW - Span::minutes(3);
+        let cause = || {
+            let host = "pve2".into();
+            Box::new(GivenUp::HostEvacuated { host, since })
+        };
+        MachineStatus {
+            pool: "p".into(),
+            instance_type: "s".into(),
+            region: "home".into(),
+            host: "pve2".into(),
+            cpus: CpuSet::new(),
+            addresses: NicAddresses::new(),
+            vmid: 9000,
+            node: node.then(|| Arc::from("node")),
+            step: Some((step, NOW - Span::seconds(5))),
+            busy: None,
+            failure: None,
+            waits: None,
+            ails: None,
+            off: false,
+            differs: Vec::new(),
+            drifted: None,
+            stays: waits.map(|waits| WhyNodeStays {
+                reason: waits.reason(),
+                why: Kept::GivenUp {
+                    cause: cause(),
+                    waits: Box::new(waits),
+                },
+            }),
+        }
+    }
+
+    /// Each node that stays says what for, whichever host of several it is on; and a host that is empty says so.
+    #[test]
+    fn each_machine_of_an_evacuated_host_says_what_becomes_of_it() {
+        let evacuated = || HostState {
+            notes_details: vec![HostNote::Evacuated {
+                since: NOW - Span::minutes(3),
+            }],
+            ..HostState::default()
+        };
+        let without = WaitsFor::NoMachine {
+            pod: Some(ObjectKey::new("shop", "web-1")),
+            refused: Reasons::new([("*".into(), Refused::NoFreeVmid.into())].into()),
+        };
+        let comes = WaitsFor::MachineComing {
+            machine: "p-x".into(),
+        };
+        let mut failed = machine(Step::Join, false, None);
+        failed.failure = Some(Failure {
+            advice: None,
+            step: Step::Join,
+            message: "a join failed".into(),
+            at: NOW,
+            transient: false,
+            host: None,
+        });
+        let hosts = [
+            ("pve1", HostState::default()),
+            ("pve2", evacuated()),
+            ("pve3", evacuated()),
+        ];
+        let machines = [
+            ("p-a", machine(Step::Done, true, Some(without))),
+            ("p-b", machine(Step::Done, true, Some(comes))),
+            ("p-c", machine(Step::Drain, true, None)),
+            ("p-d", machine(Step::Os, false, None)),
+            ("p-f", failed),
+        ];
+        let mut status = DaemonStatus {
+            hosts: [(
+                "home".into(),
+                hosts.map(|(name, state)| (name.into(), state)).into(),
+            )]
+            .into(),
+            machines: machines
+                .map(|(name, machine)| (name.into(), machine))
+                .into(),
+            ..DaemonStatus::default()
+        };
+        let mut elsewhere = machine(Step::Done, true, None);
+        elsewhere.host = "pve1".into();
+        status.machines.insert("p-e".into(), elsewhere);
+        let mut text = String::new();
+        table(&mut text, &status, NOW);
+        let wanted = [
+            "Evacuated hosts",
+            "  HOST  FOR  MACHINE  WHAT BECOMES OF IT",
+            "  pve2  3m   p-a      its pod shop/web-1 fits on no other node, and no machine can be made for it",
+            "  pve2  3m   p-b      p-x is on its way in its place",
+            "  pve2  3m   p-c      leaves: drain, for 5s",
+            "  pve2  3m   p-d      on its way up; it goes once it works",
+            "  pve2  3m   p-f      it failed to become a node",
+            "  pve3  3m   -        it has no machine",
+            "",
+        ];
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines, wanted);
+        status.hosts.clear();
+        let mut text = String::new();
+        table(&mut text, &status, NOW);
+        assert_eq!(text, "");
+    }
+}
