@@ -144,7 +144,7 @@ impl SharedCauses {
             cells.is_some_and(|cells| *cells > 1)
         };
         let alone = cell.parts.len() > 1 && cell.parts.iter().all(WhyPart::is_cause_alone);
-        if alone && !self.told.wide && cell.parts.iter().any(&is_shared) {
+        if alone && !self.told.wide && cell.parts.iter().any(is_shared) {
             let causes = cell.parts.iter().map(|part| part.cause.clone());
             let numbers = causes.map(|cause| self.told.number(cause).to_string());
             return format!("({})", numbers.collect::<Vec<_>>().join(", "));
