@@ -82,6 +82,13 @@ struct WhyPart {
     rest: String,
 }
 
+impl WhyPart {
+    /// Whether nothing stands before the cause or behind it.
+    fn is_cause_alone(&self) -> bool {
+        self.what.is_empty() && self.rest.is_empty()
+    }
+}
+
 impl WhyCell {
     /// A cell with one cause, and what follows it.
     pub(super) fn one(cause: &str, rest: &str) -> WhyCell {
@@ -133,11 +140,21 @@ impl SharedCauses {
         }
     }
 
-    /// The cell as it is shown: `a/s2 (1); b/s4: Insufficient cpu`.
+    /// The cell as it is shown: `a/s2 (1); b/s4: Insufficient cpu`. Causes that nothing stands before are all told below where one
+    /// of them is: `(1, 2)`.
     pub(super) fn write(&mut self, cell: &WhyCell) -> String {
+        let is_shared = |part: &WhyPart| {
+            let cells = self.cells.get(&part.cause);
+            cells.is_some_and(|cells| *cells > 1)
+        };
+        let alone = cell.parts.len() > 1 && cell.parts.iter().all(WhyPart::is_cause_alone);
+        if alone && !self.told.wide && cell.parts.iter().any(is_shared) {
+            let causes = cell.parts.iter().map(|part| part.cause.clone());
+            let numbers = causes.map(|cause| self.told.number(cause).to_string());
+            return format!("({})", numbers.collect::<Vec<_>>().join(", "));
+        }
         let parts = cell.parts.iter().map(|part| {
-            let shared = self.cells.get(&part.cause).is_some_and(|cells| *cells > 1);
-            let text = if shared && !self.told.wide {
+            let text = if is_shared(part) && !self.told.wide {
                 let number = self.told.number(part.cause.clone());
                 let gap = if part.what.is_empty() { "" } else { " " };
                 format!("{}{gap}({number})", part.what)
@@ -198,5 +215,43 @@ mod tests {
             "{rows:?}"
         );
         assert_eq!(below, "");
+    }
+
+    /// Found by it: `(1); 2 pods fit nowhere else: …; (2)`, in which nobody sees where a cause ends.
+    #[test]
+    fn causes_side_by_side_are_all_numbers_or_all_words() {
+        let (other, third) = ("1 pod fits nowhere else: a/web-1", "its min is 2, it has 1");
+        let several = |causes: &[&str]| {
+            let parts = causes
+                .iter()
+                .map(|cause| (String::new(), (*cause).to_owned()));
+            WhyCell::of_each(parts.collect())
+        };
+        let cells = [
+            several(&[third, LONG, other]),
+            WhyCell::one(LONG, ""),
+            several(&[third, other]),
+            several(&[third, "not ours"]),
+        ];
+        let shown = |wide: bool, cells: &[WhyCell]| {
+            let mut causes = SharedCauses::among(wide, cells);
+            let rows: Vec<String> = cells.iter().map(|cell| causes.write(cell)).collect();
+            let mut below = String::new();
+            causes.tell(&mut below);
+            (rows, below)
+        };
+        let (rows, below) = shown(false, &cells);
+        let words = format!("{third}; not ours");
+        assert_eq!(rows, ["(1, 2, 3)", "(2)", "(1, 3)", &words]);
+        for (number, cause) in [(1, third), (2, LONG), (3, other)] {
+            let told = format!("({number})  {cause}");
+            assert_eq!(below.matches(&told).count(), 1, "{below}");
+        }
+        let (rows, below) = shown(true, &cells);
+        assert_eq!(rows[0], format!("{third}; {LONG}; {other}"));
+        assert_eq!(below, "");
+        // Where none of them stands elsewhere, they are words.
+        let (rows, _) = shown(false, &cells[2..3]);
+        assert_eq!(rows, [format!("{third}; {other}")]);
     }
 }

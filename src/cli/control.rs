@@ -66,21 +66,9 @@ pub(super) struct NotifyTestOptions {
 
 /// Begins a pause.
 pub(super) fn pause(options: &PauseOptions) -> Result<(), CliFailure> {
-    let reason = control::signed_reason(&options.reason.join(" "), &person());
+    let reason = control::signed_reason(&options.reason.join(" "), &control::person());
     let before = ask(&options.control, &ControlCommand::Pause { reason })?;
     print(&paused(&before))
-}
-
-/// Who types: the user that became root by sudo, or the user of this process.
-fn person() -> String {
-    let own = nix::unistd::geteuid();
-    let by_sudo = std::env::var("SUDO_USER").ok();
-    let by_sudo = by_sudo.filter(|name| own.is_root() && !name.is_empty() && name != "root");
-    let name = by_sudo.or_else(|| {
-        let user = nix::unistd::User::from_uid(own).ok().flatten();
-        user.map(|user| user.name)
-    });
-    name.unwrap_or_else(|| format!("uid {own}"))
 }
 
 /// That it is paused, and what for it was before.

@@ -357,6 +357,9 @@ fn does(action: &str) -> &str {
     }
 }
 
+/// Hosts that are named where machines are made or removed together. Of more their number is told.
+const NAMED_HOSTS: usize = 4;
+
 /// One line for actions of one kind that were planned together.
 fn plan_row(group: &[&Deed], zone: &TimeZone) -> Option<DeedRow> {
     let first = group.first()?;
@@ -376,11 +379,15 @@ fn plan_row(group: &[&Deed], zone: &TimeZone) -> Option<DeedRow> {
             }
         }
     }
+    let hosts = if hosts.len() > NAMED_HOSTS {
+        words::count(hosts.len(), "host")
+    } else {
+        words::each(&hosts)
+    };
     let what = format!(
-        "{} {} on {}",
+        "{} {} on {hosts}",
         does(verb(first)?),
-        words::some(&machines),
-        words::some(&hosts)
+        words::some(&machines)
     );
     let whys = whys.into_iter().map(|why| (String::new(), why));
     Some((
@@ -468,21 +475,20 @@ fn row(deed: &Deed, planned: &PlannedAt, zone: &TimeZone) -> DeedRow {
             deed.at,
         ),
         // What is asked of something is asked by its name.
-        DeedKind::Asked { asked, why } if asked == "retry" || asked.starts_with("evacuate") => {
-            (format!("somebody asked: {asked} {why}"), String::new())
+        DeedKind::Asked { asked, why, by } if asked == "retry" || asked.starts_with("evacuate") => {
+            let by = by.as_ref().map(|by| format!("by {by}"));
+            let what = format!("somebody asked: {asked} {why}");
+            (what, by.unwrap_or_default())
         }
-        DeedKind::Asked { asked, why } => (format!("somebody asked: {asked}"), why.clone()),
+        DeedKind::Asked { asked, why, .. } => (format!("somebody asked: {asked}"), why.clone()),
         DeedKind::Pod { verdict, report } => (
             format!("the pod: {}", pod_word(verdict.as_deref())),
             said(report, zone),
         ),
-        DeedKind::Node { verdict, report } => {
-            let word = verdict.as_deref().unwrap_or("gone");
-            (
-                format!("the node: {}", word.replace('_', " ")),
-                said(report, zone),
-            )
-        }
+        DeedKind::Node { verdict, report } => (
+            format!("the node: {}", node_word(verdict.as_deref(), report)),
+            said(report, zone),
+        ),
         DeedKind::Lost { many } => (
             format!("{many} decisions and events could not be recorded"),
             "the log of that time says why".to_owned(),
@@ -530,10 +536,24 @@ fn pod_word(verdict: Option<&str>) -> String {
     words.to_owned()
 }
 
+/// A verdict on a node in words.
+fn node_word(verdict: Option<&str>, report: &Value) -> String {
+    let code = report.pointer("/details/code").and_then(Value::as_str);
+    match (verdict, code) {
+        // It stays for now, and that is the least of what is to be said of it.
+        (Some("kept"), Some("given_up")) => "given up".to_owned(),
+        (Some(other), _) => other.replace('_', " "),
+        (None, _) => "gone".to_owned(),
+    }
+}
+
 /// What a verdict says, whatever its form: a node, a machine, reasons.
 fn said(report: &Value, zone: &TimeZone) -> String {
     let text = |key: &str| report.get(key).map(plain);
     let until = report.get("until").and_then(Value::as_str);
+    // A sentence that names the time itself says what is then.
+    let why = report.get("why").and_then(Value::as_str);
+    let until = until.filter(|until| !why.is_some_and(|why| why.contains(until)));
     let until = until.and_then(|at| at.parse::<Timestamp>().ok());
     let until = until.map(|at| format!("until {}", local(Time(at.as_millisecond()), zone)));
     let mut parts = ["node", "machine", "why", "by"].map(text).to_vec();

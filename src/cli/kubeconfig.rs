@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anyhow::anyhow;
 
 use super::args::KubeconfigOptions;
-use super::{CliFailure, print, runtime};
+use super::{CliFailure, output, print, runtime};
 use crate::clock::Clock;
 use crate::config::syntax;
 use crate::kubernetes::bootstrap::{self, KubeconfigRequest, POLICY};
@@ -53,5 +53,5 @@ pub(super) fn run(options: KubeconfigOptions) -> Result<(), CliFailure> {
     if let Some(hint) = made.owner_hint {
         let _ = writeln!(text, "note: {hint} {}", request.output.display());
     }
-    print(&text)
+    print(&output::sentences(&text))
 }

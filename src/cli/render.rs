@@ -525,7 +525,10 @@ mod tests {
                 action(
                     Kind::Create(Box::new(spec())),
                     "small-k3x9p",
-                    Reason::PendingPods { pods },
+                    Reason::PendingPods {
+                        pods,
+                        in_place_of: BTreeMap::new(),
+                    },
                 ),
                 action(
                     Kind::Remove { drain: true },

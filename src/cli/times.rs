@@ -126,7 +126,7 @@ pub(super) fn in_zone(text: &str, zone: &TimeZone) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
         let (mut rest, mut owed) = (line, 0);
-        while let Some((at, time, length)) = next_time(rest) {
+        while let Some((at, time, length)) = Time::find_in(rest) {
             out.push_str(&padded(&rest[..at], &mut owed));
             let shown = local(time, zone);
             owed += length.saturating_sub(shown.len());
@@ -136,20 +136,6 @@ pub(super) fn in_zone(text: &str, zone: &TimeZone) -> String {
         out.push_str(&padded(rest, &mut owed));
     }
     out
-}
-
-/// The first point in time in a text: where it begins, which it is, how long it is.
-fn next_time(text: &str) -> Option<(usize, Time, usize)> {
-    let mut ends = text.match_indices('Z').map(|(at, _)| at + 1);
-    ends.find_map(|end| {
-        let allowed = |c: char| c.is_ascii_digit() || "-:.TZ".contains(c);
-        let begin = text[..end].rfind(|c: char| !allowed(c));
-        let begin = begin.map_or(0, |at| {
-            at + text[at..].chars().next().map_or(1, char::len_utf8)
-        });
-        let timestamp: Timestamp = text[begin..end].parse().ok()?;
-        Some((begin, Time(timestamp.as_millisecond()), end - begin))
-    })
 }
 
 /// A text whose first gap between columns is wider by what is owed to them.

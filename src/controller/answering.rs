@@ -10,10 +10,11 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use crate::controller::answers::{self, TurnQuestion};
+use crate::controller::askers::PersonOrder;
 use crate::controller::control::{
     ControlAnswer, ControlCommand, EvacuationAnswer, EvacuationOrder,
 };
-use crate::controller::state::StateFiles;
+use crate::controller::state::{StateError, StateFiles};
 use crate::controller::status::DaemonStatus;
 use crate::controller::turn::Turn;
 use crate::model::memory::{Backoff, Memory};
@@ -49,7 +50,7 @@ impl fmt::Debug for Answering {
 }
 
 impl Answering {
-    /// Does what is asked, and says what came of it. `by`: who asks, as the log has it.
+    /// Does what is asked, and says what came of it. `by`: who asks, as the log and the record have it.
     pub async fn answer(&self, command: ControlCommand, by: &str) -> ControlAnswer {
         let question = match command {
             ControlCommand::Status => return answers::json(&(self.status)()),
@@ -78,15 +79,19 @@ impl Answering {
         }
     }
 
+    /// Notes who asks. Where that cannot be written, what is asked is done all the same if it can be, and only who asked stays unknown.
+    fn note_asker(&self, order: PersonOrder<'_>, by: &str) {
+        if let Err(error) = self.state.note_asker(order, by) {
+            tracing::error!(%error, by, "who asks will not be in the record");
+        }
+    }
+
     /// Begins or ends a pause, and answers once that holds for what is decided: whether there was one before.
     async fn paused(&self, reason: Option<&str>, by: &str) -> ControlAnswer {
         let before = self.state.paused();
-        // On a full disk a pause can still be ended: that takes a file away. Only who did it stays unknown.
-        if reason.is_none()
-            && before.is_some()
-            && let Err(error) = self.state.note_resumed(by)
-        {
-            tracing::error!(%error, "who resumes will not be in the record");
+        // On a full disk a pause can still be ended: that takes a file away.
+        if reason.is_none() && before.is_some() {
+            self.note_asker(PersonOrder::Resume, by);
         }
         match self.state.set_paused(reason) {
             Ok(()) => {
@@ -131,7 +136,10 @@ impl Answering {
             ));
         }
         let waits = waits_of(&turn.decision.memory, name, turn.at);
+        let order = PersonOrder::Retry { pool: name };
+        self.note_asker(order, by);
         if let Err(error) = self.state.add_retry(name) {
+            self.state.take_asker(order);
             return ControlAnswer::Error(error.to_string());
         }
         tracing::info!(pool = %name, by, ended = waits.len(), "a retry was asked for");
@@ -154,12 +162,7 @@ impl Answering {
             Err(why) => return ControlAnswer::Error(why),
         };
         let host = &*order.host;
-        let done = if order.end {
-            self.state.end_evacuation(&region, host)
-        } else {
-            self.state.evacuate(&region, host, turn.at)
-        };
-        let changed = match done {
+        let changed = match self.carry_out(&region, &order, (turn.at, by)) {
             Ok(changed) => changed,
             Err(error) => return ControlAnswer::Error(error.to_string()),
         };
@@ -170,6 +173,35 @@ impl Answering {
         }
         let turn = self.fresh().await.unwrap_or(turn);
         answers::json(&tell_what_is_there(&turn, &region, host, changed))
+    }
+
+    /// Begins or ends an evacuation, and notes who asks; says whether that is new.
+    fn carry_out(
+        &self,
+        region: &RegionName,
+        order: &EvacuationOrder,
+        (now, by): (Time, &str),
+    ) -> Result<bool, StateError> {
+        let host = &*order.host;
+        // What holds already is no news: whoever asked for it first is told.
+        if self.state.is_evacuated(region, host)? != order.end {
+            return Ok(false);
+        }
+        let noted = if order.end {
+            PersonOrder::EndEvacuation { region, host }
+        } else {
+            PersonOrder::Evacuate { region, host }
+        };
+        self.note_asker(noted, by);
+        let done = if order.end {
+            self.state.end_evacuation(region, host)
+        } else {
+            self.state.evacuate(region, host, now)
+        };
+        if done.is_err() {
+            self.state.take_asker(noted);
+        }
+        done
     }
 
     /// A turn taken after the question, or the last one if none comes; none where nothing is configured.

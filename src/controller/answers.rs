@@ -167,7 +167,12 @@ fn no_node(turn: &Turn, name: &str) -> String {
     let sources = regions.iter().map(String::as_str);
     let why = unsure(turn, std::iter::once("kube/nodes").chain(sources));
     let why = why.map_or_else(String::new, |why| format!("; {why}"));
-    format!("no node or machine {name} is seen{others}{why}")
+    let was = if turn.made.has_recorded(name) {
+        format!("; `pve-autoscaler history --node {name}` has what became of it")
+    } else {
+        String::new()
+    };
+    format!("no node or machine {name} is seen{was}{others}{why}")
 }
 
 /// The names that are most like one, best first.

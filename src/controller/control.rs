@@ -19,6 +19,7 @@ use tokio::time::timeout;
 
 use crate::clock::Clock;
 use crate::model::cluster::ObjectKey;
+use crate::model::foreign;
 use crate::model::time::Time;
 
 /// Longest request line: a pause's reason is the longest part of one.
@@ -130,6 +131,47 @@ pub fn signed_reason(reason: &str, by: &str) -> String {
         format!("by {by}")
     } else {
         format!("{} (by {by})", reason.trim())
+    }
+}
+
+/// Who types: the user that became root by sudo, or the user of this process.
+pub fn person() -> String {
+    let own = nix::unistd::geteuid();
+    let by_sudo = std::env::var("SUDO_USER").ok();
+    let by_sudo = by_sudo.filter(|name| own.is_root() && !name.is_empty() && name != "root");
+    let name = by_sudo.or_else(|| {
+        let user = nix::unistd::User::from_uid(own).ok().flatten();
+        user.map(|user| user.name)
+    });
+    name.unwrap_or_else(|| format!("uid {own}"))
+}
+
+/// A command on the wire.
+#[derive(Debug, Serialize)]
+struct SignedCommand<'a> {
+    #[serde(flatten)]
+    command: &'a ControlCommand,
+    /// Who types it, where it changes anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<String>,
+}
+
+/// Who asks, as it is read from the wire. Commands of older versions do not say it.
+#[derive(Debug, Default, Deserialize)]
+struct Asker {
+    #[serde(default)]
+    by: Option<String>,
+}
+
+/// Longest name of who asks, in characters.
+const MAX_ASKER: usize = 200;
+
+impl Asker {
+    /// Who sent this request.
+    fn read(request: &str) -> Option<String> {
+        let Asker { by } = serde_json::from_str(request).unwrap_or_default();
+        let by = foreign::line(by?.trim(), MAX_ASKER);
+        Some(by).filter(|by| !by.is_empty())
     }
 }
 
@@ -258,7 +300,11 @@ pub async fn ask_with_time(
         }
         let stream = UnixStream::connect(socket).await.map_err(unreachable)?;
         let mut stream = BufReader::new(stream);
-        let mut line = serde_json::to_vec(command).map_err(|e| silent(e.to_string()))?;
+        let signed = SignedCommand {
+            command,
+            by: command.changes().then(person),
+        };
+        let mut line = serde_json::to_vec(&signed).map_err(|e| silent(e.to_string()))?;
         line.push(b'\n');
         stream
             .get_mut()
@@ -287,8 +333,9 @@ pub async fn ask_with_time(
         .map_err(|_| silent("it took too long".to_owned()))?
 }
 
-/// Answers one command. Given by the daemon.
-pub type Handler = Arc<dyn Fn(ControlCommand) -> BoxFuture<'static, ControlAnswer> + Send + Sync>;
+/// Answers one command, with who asks where the command says it. Given by the daemon.
+pub type Handler =
+    Arc<dyn Fn(ControlCommand, Option<String>) -> BoxFuture<'static, ControlAnswer> + Send + Sync>;
 
 /// Binds the socket. A stale one of an earlier run is replaced; one that a daemon listens on is not, nor is any
 /// other file.
@@ -382,7 +429,8 @@ async fn answer(stream: UnixStream, clock: Clock, handler: Handler) {
         Ok(Ok(command)) if command.changes() && !may_change(peer) => {
             ControlAnswer::Error("only root and the daemon's own user may do this".to_owned())
         }
-        Ok(Ok(command)) => handler(command).await,
+        // Whoever may change anything is believed, as with the reason of a pause.
+        Ok(Ok(command)) => handler(command, Asker::read(&line)).await,
     };
     let sent = TimedAnswer {
         answer: &answer,
@@ -412,10 +460,13 @@ mod tests {
     async fn a_command_is_answered_and_nonsense_refused() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("control.sock");
-        let handler: Handler = Arc::new(|command| {
+        let handler: Handler = Arc::new(|command, by| {
             Box::pin(async move {
                 match command {
                     ControlCommand::Pause { reason } => ControlAnswer::Ok(Value::String(reason)),
+                    ControlCommand::Evacuate(_) | ControlCommand::Plan => {
+                        ControlAnswer::Ok(json!(by))
+                    }
                     _ => ControlAnswer::Error("no".to_owned()),
                 }
             })
@@ -434,6 +485,16 @@ mod tests {
         .await
         .expect("answered");
         assert_eq!(said, "lunch");
+        // Who changes anything says who that is.
+        let order = EvacuationOrder {
+            host: "pve2".to_owned(),
+            region: None,
+            end: false,
+        };
+        let asked = ask(&path, &ControlCommand::Evacuate(order)).await;
+        assert_eq!(asked.expect("answered"), json!(person()));
+        let asked = ask(&path, &ControlCommand::Plan).await;
+        assert_eq!(asked.expect("answered"), Value::Null);
         let refused = ask(&path, &ControlCommand::Status)
             .await
             .expect_err("refused");
@@ -496,7 +557,7 @@ mod tests {
         ) {
             let asked = Arc::new(std::sync::Mutex::new(Vec::new()));
             let seen = asked.clone();
-            let handler: Handler = Arc::new(move |command| {
+            let handler: Handler = Arc::new(move |command, _| {
                 seen.lock().expect("no panic").push(command);
                 Box::pin(async { ControlAnswer::Ok(json!("done")) })
             });
@@ -524,6 +585,28 @@ mod tests {
             prop_assert_eq!(said.ok == Some(json!("done")), taken.is_some(), "{:?}", said);
             prop_assert_eq!(asked, taken.into_iter().collect::<Vec<_>>());
         }
+    }
+
+    /// Commands of other versions and of programs that speak to the socket themselves are answered whatever they say of who asks.
+    #[test]
+    fn who_asks_is_read_where_it_is_said() {
+        for (request, by) in [
+            (r#"{"command": "resume", "by": "ann"}"#, Some("ann")),
+            (
+                "{\"command\": \"resume\", \"by\": \"ann\\u001b[31m\"}\n",
+                Some(r"ann\u{1b}[31m"),
+            ),
+            (r#"{"command": "resume", "by": "  "}"#, None),
+            (r#"{"command": "resume", "by": 7}"#, None),
+            (r#"{"command": "resume", "by": null}"#, None),
+            (r#"{"command": "resume"}"#, None),
+            ("nonsense", None),
+        ] {
+            assert_eq!(Asker::read(request).as_deref(), by, "{request}");
+        }
+        let long = format!(r#"{{"by": "{}"}}"#, "x".repeat(10_000));
+        let by = Asker::read(&long).expect("a name");
+        assert!(by.chars().count() <= MAX_ASKER + 1, "{by}");
     }
 
     #[test]

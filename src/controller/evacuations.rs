@@ -32,6 +32,15 @@ impl StateFiles {
         read.map_err(|source| StateError::new("read", path, source))
     }
 
+    /// Whether a host is evacuated.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn is_evacuated(&self, region: &RegionName, host: &str) -> Result<bool, StateError> {
+        let all = self.evacuations()?;
+        Ok(all.get(region).is_some_and(|of| of.contains_key(host)))
+    }
+
     /// Begins the evacuation of a host; says whether it is a new one.
     ///
     /// # Errors
@@ -112,6 +121,8 @@ mod tests {
         let again = StateFiles::open(directory.path()).expect("opens");
         let all = again.evacuations().expect("read");
         assert_eq!(all["default"]["pve2"], Time(5), "its beginning stays");
+        let holds = |host: &str| again.is_evacuated(&region, host).expect("read");
+        assert!(holds("pve2") && holds("pve3") && !holds("pve1"));
         assert!(again.end_evacuation(&region, "pve2").expect("ended"));
         assert!(!again.end_evacuation(&region, "pve2").expect("ended"));
         assert_eq!(again.evacuations().expect("read")["default"].len(), 1);

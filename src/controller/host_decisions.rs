@@ -93,6 +93,23 @@ impl HostDecisions {
         });
         found
     }
+
+    /// Whether the record has a machine of this name. Reads the record, which takes seconds at the most and is no work for the loop's thread.
+    pub fn has_recorded(&self, machine: &str) -> bool {
+        let Some(record) = self.0.record.as_deref() else {
+            return false;
+        };
+        // One reads at a time.
+        let _last = locked(&self.0.last);
+        let began = Instant::now();
+        let in_time = || began.elapsed() < LONGEST;
+        let history = History::open(record);
+        let found = history.and_then(|history| history.has_machine(machine, in_time));
+        found.unwrap_or_else(|error| {
+            tracing::debug!(machine, %error, "whether it was ours was not read");
+            false
+        })
+    }
 }
 
 /// Whether a machine is on its way up, as far as is known.

@@ -3,6 +3,7 @@
 pub mod announce;
 pub mod answering;
 pub mod answers;
+pub mod askers;
 mod background;
 mod clock_steps;
 pub mod clocks;
@@ -35,7 +36,6 @@ pub mod planned_join;
 mod recording;
 pub mod region;
 mod requeue;
-mod resumed;
 mod retries;
 pub mod secret_file;
 mod serving;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::controller::askers::PersonOrder;
 use crate::controller::daemon::DaemonParts;
 use crate::controller::executor::Observer;
 use crate::controller::host_decisions::HostDecisions;
@@ -15,7 +16,7 @@ use crate::controller::turn::Turn;
 use crate::model::action::Action;
 use crate::model::memory::Memory;
 use crate::model::policy::Policy;
-use crate::model::region::{Failure, Step};
+use crate::model::region::{Failure, RegionName, Step};
 use crate::model::snapshot::Snapshot;
 use crate::model::time::Span;
 use crate::record::{RecordLimits, RecordSender, RecordedTurn, TurnRecorder, WhenFull};
@@ -31,7 +32,7 @@ pub(super) struct Recording {
 struct On {
     recorder: TurnRecorder,
     policy: Arc<Policy>,
-    /// Where it is noted who ended a pause.
+    /// Where it is noted who asked for what.
     state: StateFiles,
     /// What was lost and is told.
     lost: Cell<u64>,
@@ -40,7 +41,7 @@ struct On {
     /// The reason of the pause that held in the last turn; `None`: there was no pause.
     paused: RefCell<Option<String>>,
     /// The evacuated hosts of the last turn.
-    evacuated: RefCell<BTreeSet<String>>,
+    evacuated: RefCell<BTreeSet<(RegionName, Arc<str>)>>,
 }
 
 impl Recording {
@@ -148,43 +149,51 @@ impl On {
         let paused = &turn.snapshot.paused;
         if self.paused.replace(paused.clone()) != *paused {
             match paused {
-                Some(reason) => teller.asked("pause", reason, turn.at),
+                Some(reason) => teller.asked("pause", reason, None, turn.at),
                 None => {
-                    let by = self.state.take_resumed();
+                    let by = self.state.take_asker(PersonOrder::Resume);
                     let by = by.map_or_else(String::new, |by| format!("by {by}"));
-                    teller.asked("resume", &by, turn.at);
+                    teller.asked("resume", &by, None, turn.at);
                 }
             }
         }
         for pool in retried {
-            teller.asked("retry", pool, turn.at);
+            let by = self.state.take_asker(PersonOrder::Retry { pool });
+            teller.asked("retry", pool, by, turn.at);
         }
         let now = evacuated(&turn.snapshot);
         let before = self.evacuated.replace(now.clone());
-        for host in now.difference(&before) {
-            teller.asked("evacuate", host, turn.at);
+        let several = turn.snapshot.regions.len() > 1;
+        let told = |region: &str, host: &str| {
+            if several {
+                format!("{region}/{host}")
+            } else {
+                host.to_owned()
+            }
+        };
+        for (region, host) in now.difference(&before) {
+            let by = self
+                .state
+                .take_asker(PersonOrder::Evacuate { region, host });
+            teller.asked("evacuate", &told(region, host), by, turn.at);
         }
-        for host in before.difference(&now) {
-            teller.asked("evacuate --end", host, turn.at);
+        for (region, host) in before.difference(&now) {
+            let by = self
+                .state
+                .take_asker(PersonOrder::EndEvacuation { region, host });
+            teller.asked("evacuate --end", &told(region, host), by, turn.at);
         }
     }
 }
 
-/// The hosts that a person evacuates, with their region where there are several.
-fn evacuated(snapshot: &Snapshot) -> BTreeSet<String> {
-    let several = snapshot.regions.len() > 1;
+/// The hosts that a person evacuates, each with its region.
+fn evacuated(snapshot: &Snapshot) -> BTreeSet<(RegionName, Arc<str>)> {
     let all = snapshot.regions.iter().flat_map(|(name, region)| {
         let hosts = region
             .hosts
             .iter()
             .filter(|(_, host)| host.evacuated.is_some());
-        hosts.map(move |(host, _)| {
-            if several {
-                format!("{name}/{host}")
-            } else {
-                host.to_string()
-            }
-        })
+        hosts.map(move |(host, _)| (name.clone(), host.clone()))
     });
     all.collect()
 }

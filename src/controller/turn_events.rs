@@ -220,7 +220,9 @@ fn of_creation(action: &Action, spec: &CreateSpec, turn: &Turn, namespace: &str)
     }];
     let pods = why.pending_pods();
     if !pods.is_empty() {
-        let text = format!("pod triggered scale-up: {what}");
+        let place = why.in_place_of();
+        let place = place.map_or_else(String::new, |words| format!(", {words}"));
+        let text = format!("pod triggered scale-up: {what}{place}");
         events.extend(of_pods(pods, turn, reason::TRIGGERED_SCALE_UP, &text));
     }
     events

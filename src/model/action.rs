@@ -16,7 +16,7 @@ use super::foreign::ForeignText;
 use super::in_place::ANNOTATIONS;
 use super::mark::Mark;
 use super::policy::Terms;
-use super::reasons::{Aborted, told};
+use super::reasons::{Aborted, GivenUp, told};
 use super::region::RegionName;
 use super::time::{Span, Time};
 use super::words;
@@ -178,10 +178,13 @@ pub struct Precondition {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "why")]
 pub enum Reason {
-    /// These pods are pending and fit on nothing there is.
+    /// These pods are pending, or run on nodes that are given up, and fit on nothing else there is.
     PendingPods {
         /// The pods that this machine is for.
         pods: Vec<ObjectKey>,
+        /// Nodes that are given up, in whose place it comes, and why they are: some of these pods run there.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        in_place_of: BTreeMap<Arc<str>, GivenUp>,
     },
     /// The pool is below its `min`.
     BelowMin {
@@ -189,9 +192,12 @@ pub enum Reason {
         have: u32,
         /// Nodes it shall have.
         min: u32,
-        /// The pending pods that this machine is for as well.
+        /// The pods that this machine is for as well.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         pods: Vec<ObjectKey>,
+        /// Nodes that are given up, in whose place it comes, and why they are: the `min` lacks them, or some of these pods run there.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        in_place_of: BTreeMap<Arc<str>, GivenUp>,
     },
     /// Half made; it goes on.
     Unfinished,
@@ -337,21 +343,54 @@ fn differing(keys: &[Arc<str>]) -> String {
     format!("{what} not as the file says: {}", words::names(keys))
 }
 
+/// Nodes in words in whose place a machine comes, those of one cause together; empty where there is none.
+fn in_place_of(nodes: &BTreeMap<Arc<str>, GivenUp>) -> String {
+    let mut by_cause: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (node, cause) in nodes {
+        let cause = match cause {
+            GivenUp::HostEvacuated { host, .. } => format!("whose host {host} is evacuated"),
+            GivenUp::Outdated { .. } => cause.to_string(),
+        };
+        by_cause.entry(cause).or_default().push(node);
+    }
+    let parts = by_cause.iter().map(|(cause, nodes)| {
+        let nodes = words::some(nodes);
+        format!("in place of {nodes}, {cause}")
+    });
+    parts.collect::<Vec<_>>().join("; ")
+}
+
 impl Reason {
-    /// The pending pods that a new machine is for.
+    /// The pods that a new machine is for: they are pending, or run on a node in whose place it comes.
     pub fn pending_pods(&self) -> &[ObjectKey] {
         match self {
-            Reason::PendingPods { pods } | Reason::BelowMin { pods, .. } => pods,
+            Reason::PendingPods { pods, .. } | Reason::BelowMin { pods, .. } => pods,
             _ => &[],
+        }
+    }
+
+    /// In whose place a new machine comes, in words such as `in place of general-h7cjk, whose host pve2 is evacuated`; `None` where it
+    /// comes in the place of no node that is given up.
+    pub fn in_place_of(&self) -> Option<String> {
+        match self {
+            Reason::PendingPods { in_place_of, .. } | Reason::BelowMin { in_place_of, .. } => {
+                Some(self::in_place_of(in_place_of)).filter(|words| !words.is_empty())
+            }
+            _ => None,
         }
     }
 }
 
 impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(words) = self.in_place_of() {
+            write!(f, "{words}; ")?;
+        }
         match self {
-            Reason::PendingPods { pods } => f.write_str(&pending(pods)),
-            Reason::BelowMin { have, min, pods } => f.write_str(&below_min(*have, *min, pods)),
+            Reason::PendingPods { pods, .. } => f.write_str(&pending(pods)),
+            Reason::BelowMin {
+                have, min, pods, ..
+            } => f.write_str(&below_min(*have, *min, pods)),
             Reason::Unfinished => write!(f, "the machine is not finished"),
             Reason::Unneeded {
                 since,
@@ -412,5 +451,72 @@ impl std::fmt::Display for Reason {
                 write!(f, "consolidation: {by} replaces it {how} {price} an hour")
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drift::Drift;
+
+    fn reason(in_place_of: BTreeMap<Arc<str>, GivenUp>) -> Reason {
+        Reason::PendingPods {
+            pods: vec![ObjectKey::new("default", "web-1")],
+            in_place_of,
+        }
+    }
+
+    #[test]
+    fn a_machine_says_in_whose_place_it_comes() {
+        let of_host = |host: &str, since: i64| GivenUp::HostEvacuated {
+            host: host.into(),
+            since: Time(since),
+        };
+        let outdated = GivenUp::Outdated {
+            outdated: Outdated {
+                drifted: vec![Drift::Template],
+                expired: None,
+            },
+        };
+        for (nodes, wanted) in [
+            (
+                vec![("a", of_host("pve2", 0))],
+                "in place of a, whose host pve2 is evacuated",
+            ),
+            (
+                vec![
+                    ("a", of_host("pve2", 0)),
+                    ("b", outdated.clone()),
+                    ("c", of_host("pve2", 0)),
+                ],
+                "in place of b, outdated: the file says another template now; in place of a and c, whose host pve2 is evacuated",
+            ),
+            (
+                vec![("a", of_host("pve2", 0)), ("b", of_host("pve3", 5))],
+                "in place of a, whose host pve2 is evacuated; in place of b, whose host pve3 is evacuated",
+            ),
+        ] {
+            let nodes = nodes.into_iter().map(|(node, cause)| (node.into(), cause));
+            let reason = reason(nodes.collect());
+            assert_eq!(reason.in_place_of().as_deref(), Some(wanted));
+            assert_eq!(
+                reason.to_string(),
+                format!("{wanted}; 1 pod fits nowhere else: default/web-1")
+            );
+            let json = serde_json::to_value(&reason).expect("plain data");
+            let read: Reason = serde_json::from_value(json).expect("it is read");
+            assert_eq!(read, reason);
+        }
+    }
+
+    /// As programs wrote it that did not tell in whose place a machine comes.
+    #[test]
+    fn a_reason_of_before_is_read() {
+        let json = serde_json::json!({"why": "pending_pods", "pods": ["default/web-1"]});
+        let read: Reason = serde_json::from_value(json.clone()).expect("it is read");
+        assert_eq!(read, reason(BTreeMap::new()));
+        assert_eq!(serde_json::to_value(&read).expect("plain data"), json);
+        assert_eq!(read.in_place_of(), None);
+        assert_eq!(read.to_string(), "1 pod fits nowhere else: default/web-1");
     }
 }

@@ -36,6 +36,21 @@ impl Time {
     pub fn since(self, earlier: Time) -> Span {
         Span(self.0.saturating_sub(earlier.0).max(0))
     }
+
+    /// The first point in time that a text names in the form of RFC 3339 with `Z`, as reasons do: the byte at which it begins, which it
+    /// is, and its length in bytes.
+    pub fn find_in(text: &str) -> Option<(usize, Time, usize)> {
+        let mut ends = text.match_indices('Z').map(|(at, _)| at + 1);
+        ends.find_map(|end| {
+            let allowed = |c: char| c.is_ascii_digit() || "-:.TZ".contains(c);
+            let begin = text[..end].rfind(|c: char| !allowed(c));
+            let begin = begin.map_or(0, |at| {
+                at + text[at..].chars().next().map_or(1, char::len_utf8)
+            });
+            let timestamp: jiff::Timestamp = text[begin..end].parse().ok()?;
+            Some((begin, Time(timestamp.as_millisecond()), end - begin))
+        })
+    }
 }
 
 impl Span {

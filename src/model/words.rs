@@ -75,6 +75,17 @@ pub fn some<T: std::fmt::Display>(names: &[T]) -> String {
     }
 }
 
+/// All names in words: `a`, `a and b`, `a, b and c`.
+pub fn each<T: std::fmt::Display>(names: &[T]) -> String {
+    let (last, before) = match names {
+        [] => return "none".to_owned(),
+        [one] => return one.to_string(),
+        [before @ .., last] => (last, before),
+    };
+    let before: Vec<String> = before.iter().map(ToString::to_string).collect();
+    format!("{} and {last}", before.join(", "))
+}
+
 /// A host with its region, where that has a name of its own: `pve1 in east`. The region of a file with one is `default`.
 pub fn at(region: &str, host: &str) -> String {
     match region {
@@ -137,6 +148,10 @@ mod tests {
 
     #[test]
     fn one_is_one_and_none_is_said() {
+        assert_eq!(each::<&str>(&[]), "none");
+        assert_eq!(each(&["a"]), "a");
+        assert_eq!(each(&["a", "b"]), "a and b");
+        assert_eq!(each(&["a", "b", "c"]), "a, b and c");
         assert_eq!(count(0_usize, "node"), "0 nodes");
         assert_eq!(count(1_u32, "node"), "1 node");
         assert_eq!(are(1_u64, "node"), "1 node is");

@@ -103,7 +103,8 @@ impl<'a> FoundDeeds<'a> {
             && self.filter.is_open()
         {
             let why = line.message.clone().unwrap_or_default();
-            self.tell(line.at, DeedKind::Asked { asked, why });
+            let by = line.by.clone();
+            self.tell(line.at, DeedKind::Asked { asked, why, by });
         }
         self.verdicts(line);
         for action in &line.plan {
@@ -199,10 +200,11 @@ impl<'a> FoundDeeds<'a> {
         if self.verdict.is_none() && self.unread {
             return;
         }
-        // Numbers and times in the reasons change all the while.
+        // Numbers and times in the reasons change all the while. What a node that is given up waits for does not, and one after the other
+        // is how its replacement comes.
         let gist = |verdict: &Option<Value>| {
-            let get = |key: &str| verdict.as_ref().and_then(|it| it.get(key)).cloned();
-            ["verdict", "machine", "node", "reason", "by"].map(get)
+            let get = |place: &str| verdict.as_ref().and_then(|it| it.pointer(place)).cloned();
+            GIST.map(get)
         };
         if gist(&self.verdict) != gist(&self.told) {
             let is = self.verdict.clone();
@@ -220,6 +222,17 @@ impl<'a> FoundDeeds<'a> {
     }
 }
 
+/// What of a verdict makes it another one.
+const GIST: [&str; 7] = [
+    "/verdict",
+    "/machine",
+    "/node",
+    "/reason",
+    "/by",
+    "/details/waits/code",
+    "/details/waits/machine",
+];
+
 /// Where a report says what was not read.
 const UNREAD: [&str; 3] = ["decision", "report", "unread"];
 
@@ -233,6 +246,61 @@ fn lacks_kubernetes(unread: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A record of a program that did not tell who asked is read, too.
+    #[test]
+    fn who_asked_is_read_where_it_is_recorded() {
+        let filter = Filter::default();
+        let mut found = FoundDeeds::new(&filter, 10);
+        for text in [
+            r#"{"at": "2026-01-01T08:00:01Z", "what": "asked", "asked": "evacuate", "message": "pve2"}"#,
+            r#"{"at": "2026-01-01T08:00:02Z", "what": "asked", "asked": "evacuate --end", "message": "pve2", "by": "ann"}"#,
+        ] {
+            found.look(&serde_json::from_str(text).expect("a record"));
+        }
+        let askers = found.deeds.iter().map(|deed| match &deed.kind {
+            DeedKind::Asked { why, by, .. } => (why.as_str(), by.as_deref()),
+            other => panic!("{other:?}"),
+        });
+        let askers: Vec<_> = askers.collect();
+        assert_eq!(askers, [("pve2", None), ("pve2", Some("ann"))]);
+    }
+
+    /// That the machine in its place is planned, and then on its way, is told of a node that stays `BeingReplaced`; numbers that change are
+    /// not.
+    #[test]
+    fn how_the_machine_in_its_place_comes_is_told_of_a_node() {
+        let filter = Filter {
+            node: Some("n2".to_owned()),
+            ..Filter::default()
+        };
+        let mut found = FoundDeeds::new(&filter, 10);
+        let verdict = |why: &str, waits: &str| {
+            format!(
+                r#"{{"verdict": "kept", "reason": "BeingReplaced", "why": "{why}", "details": {{"code": "given_up", "waits": {waits}}}}}"#
+            )
+        };
+        let batch = r#"{"code": "batch", "until": "2026-01-01T08:03:36Z"}"#;
+        let planned = r#"{"code": "machine_planned", "machine": "n9"}"#;
+        let coming = r#"{"code": "machine_coming", "machine": "n9"}"#;
+        let told = [
+            verdict("a", batch),
+            verdict("b", batch),
+            verdict("c", planned),
+            verdict("d", coming),
+        ];
+        for (second, verdict) in told.iter().enumerate() {
+            let text = format!(
+                r#"{{"at": "2026-01-01T08:00:0{second}Z", "what": "decision", "number": {second}, "changes": [[["decision", "report", "nodes", "n2"], {verdict}]]}}"#
+            );
+            found.look(&serde_json::from_str(&text).expect("a record"));
+        }
+        let whys = found.deeds.iter().map(|deed| match &deed.kind {
+            DeedKind::Node { report, .. } => report["why"].as_str().unwrap_or_default(),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(whys.collect::<Vec<_>>(), ["a", "c", "d"]);
+    }
 
     /// The program that recorded a deed is that of the whole state before it, also for what came of a decision.
     #[test]

@@ -85,10 +85,13 @@ pub(super) enum LineContent<'a> {
     },
     /// Somebody had the daemon do something.
     Asked {
-        /// `pause`, `resume` or `retry`.
+        /// `pause`, `resume`, `retry`, `evacuate` or `evacuate --end`.
         asked: &'a str,
-        /// The reason of a pause, or the pool of a retry.
+        /// The reason of a pause, who resumed, the pool of a retry, or the host.
         message: &'a str,
+        /// Who asked for a retry, an evacuation or its end.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        by: Option<&'a str>,
     },
     /// A step of a machine's life ended.
     Step {
@@ -146,6 +149,9 @@ pub(super) struct ReadLine {
     pub(super) message: Option<String>,
     #[serde(default)]
     pub(super) asked: Option<String>,
+    /// Who asked; in no record of a program that did not tell it.
+    #[serde(default)]
+    pub(super) by: Option<String>,
     #[serde(default)]
     pub(super) failure: Option<Value>,
     #[serde(default)]
@@ -322,10 +328,13 @@ pub enum DeedKind {
     },
     /// Somebody had the daemon do something.
     Asked {
-        /// `pause`, `resume` or `retry`.
+        /// `pause`, `resume`, `retry`, `evacuate` or `evacuate --end`.
         asked: String,
-        /// The reason of a pause, or the pool of a retry.
+        /// The reason of a pause with who paused, who resumed, the pool of a retry, or the host of an evacuation.
         why: String,
+        /// Who asked for a retry, an evacuation or its end; `None` where the record does not tell it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     },
     /// What becomes of a pod is another now. Told where one pod is asked for.
     Pod {

@@ -29,6 +29,7 @@ mod change;
 mod copy;
 mod deeds;
 mod frame;
+mod known;
 mod line;
 mod query;
 mod read;

@@ -66,6 +66,7 @@ impl Filter {
             of_machine(node)
                 || is(action.pointer("/target/node/name"), node)
                 || lists("/reason/nodes", node)
+                || lists("/reason/in_place_of", node)
         });
         let pool = self.pool.as_ref().is_none_or(|pool| {
             is(action.pointer("/kind/create/mark/pool"), pool)

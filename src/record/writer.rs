@@ -102,7 +102,7 @@ enum Message {
     NotBegun(u64, Box<Action>, String, Time),
     Ended(Box<Action>, Option<Failure>, Time),
     Step(Arc<str>, Step, Span, bool, Time),
-    Asked(&'static str, String, Time),
+    Asked(&'static str, String, Option<String>, Time),
     End,
 }
 
@@ -160,9 +160,10 @@ impl RecordSender {
         ));
     }
 
-    /// Somebody had the daemon do something: `pause` for a reason, `resume`, or `retry` a pool.
-    pub fn asked(&self, what: &'static str, why: &str, now: Time) {
-        self.tell(Message::Asked(what, why.to_owned(), now));
+    /// Somebody had the daemon do something: `pause` for a reason, `resume`, `retry` a pool, `evacuate` a host or end that. `by`: who,
+    /// where the reason does not say it.
+    pub fn asked(&self, what: &'static str, why: &str, by: Option<String>, now: Time) {
+        self.tell(Message::Asked(what, why.to_owned(), by, now));
     }
 
     /// A step of a machine's life ended.
@@ -471,7 +472,14 @@ impl Writer {
                 },
                 *at,
             ),
-            Message::Asked(asked, message, at) => (LineContent::Asked { asked, message }, *at),
+            Message::Asked(asked, message, by, at) => (
+                LineContent::Asked {
+                    asked,
+                    message,
+                    by: by.as_deref(),
+                },
+                *at,
+            ),
             Message::Decided(_) | Message::End => return,
         };
         // A segment begins with a state.

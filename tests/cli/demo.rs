@@ -308,6 +308,47 @@ fn what_a_person_breaks_is_told_as_that_and_as_gone_wrong() {
     demo.line("  » decided: ");
 }
 
+/// The timeline tells since when a host is evacuated by its own clock, as all else. Of a node that is gone `explain node` says where it is
+/// told, and `history` who asked for it.
+#[test]
+fn an_evacuation_is_told_in_the_timeline_and_later() {
+    let mut demo = Demo::begin("60");
+    let typed = demo.line(" status --socket ");
+    demo.line(" 6 nodes, 6 Ready");
+    ask(&typed, "evacuate pve2");
+    let removed = demo.line(": its host pve2 is evacuated since ");
+    let (what, since) = removed
+        .split_once(": its host pve2 is evacuated since ")
+        .expect("both");
+    let (minutes, seconds) = since.split_once(':').expect("a time of the story");
+    let is_number = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
+    assert!(
+        is_number(minutes) && is_number(seconds) && seconds.len() == 2,
+        "{removed}"
+    );
+    let name = what.split("» remove ").nth(1).expect("a node").to_owned();
+    while !demo.line("- gone, VM and all: ").contains(&name) {}
+    let explain = typed
+        .trim()
+        .replacen(" status ", &format!(" explain node {name} "), 1);
+    let output = Command::new("sh")
+        .args(["-c", &explain])
+        .output()
+        .expect("sh runs");
+    let said = text(&output.stderr);
+    let words = format!(
+        "no node or machine {name} is seen; `pve-autoscaler history --node {name}` has what became of it"
+    );
+    assert!(!output.status.success() && said.contains(&words), "{said}");
+    let told = ask(&typed, &format!("history --node {name}"));
+    assert!(told.contains(&format!("remove {name} on pve2")), "{told}");
+    let told = ask(&typed, "history");
+    let asked = told
+        .lines()
+        .find(|line| line.contains("somebody asked: evacuate pve2 "));
+    assert!(asked.is_some_and(|line| line.contains("  by ")), "{told}");
+}
+
 /// `| head -1`: whoever read it went away, and with them the demo, which leaves nothing.
 #[test]
 fn a_demo_that_nobody_reads_ends() {

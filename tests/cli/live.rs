@@ -11,6 +11,7 @@ use pve_autoscaler::sim::pve::{AclSpec, PveSpec, StorageKind};
 use serde_json::{Value, json};
 
 use super::simulators::{Process, Simulators};
+use super::terminal::on_terminal;
 use super::{program, text};
 
 pub(crate) const TEMPLATE: &str = "debian-13-k8s";
@@ -657,6 +658,31 @@ fn the_daemon_runs_with_the_kubeconfig_that_the_command_makes() {
         said.contains("user pve-autoscaler at https://127.0.0.1:"),
         "{said}"
     );
+    // The certificate's end stands as times do elsewhere, and a terminal gets no line that is wider than it.
+    let until = said.split(", until ").nth(1).unwrap_or_default();
+    let until = until.lines().next().unwrap_or_default();
+    let read: Option<jiff::civil::DateTime> = until.parse().ok();
+    assert!(read.is_some() && until.contains(' '), "{said}");
+    let again = simulators.path("again.conf");
+    let admin = simulators.path("admin.conf");
+    let name = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();
+    let shown = on_terminal(
+        60,
+        &[
+            "kubeconfig",
+            "--kubeconfig",
+            &name(&admin),
+            "--server",
+            &simulators.kube,
+            "--output",
+            &name(&again),
+        ],
+    );
+    for line in shown.lines() {
+        let one = line.split_whitespace().count() == 1;
+        assert!(line.chars().count() <= 60 || one, "{line:?}: {shown}");
+    }
+    assert!(shown.contains("\n    "), "it goes on further in: {shown}");
     let path = simulators.path("kubeconfig");
     let file = std::fs::read_to_string(&path).expect("it is there");
     assert!(file.contains("client-certificate-data"), "{file}");

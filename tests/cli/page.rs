@@ -532,7 +532,13 @@ fn who_is_logged_in_pauses_and_resumes_and_the_log_has_the_name() {
         let told = text(&output.expect("it runs").stdout);
         told.split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    until("history", history, &["somebody asked: resume by ann"], &[]);
+    let orders = [
+        "somebody asked: retry general by ann",
+        "somebody asked: evacuate pve2 by ann",
+        "somebody asked: evacuate --end pve2 by ann",
+        "somebody asked: resume by ann",
+    ];
+    until("history", history, &orders, &[]);
     let log = open.log();
     for words in ["paused", "resumed", "a retry was asked for"] {
         let line = log.lines().find(|line| line.contains(words));

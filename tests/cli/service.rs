@@ -348,20 +348,32 @@ fn a_pause_holds_from_its_answer_to_the_answer_of_resume() {
         }
         std::thread::sleep(Duration::from_millis(500));
     }
-    let paused = format!("somebody asked: pause   storage move (by {})", user());
+    // Who it was stands beside each.
+    let by = format!("by {}", user());
     for words in [
-        &*paused,
-        "somebody asked: resume  by a command on the host",
-        "somebody asked: retry general",
-        "somebody asked: evacuate pve2",
-        "somebody asked: evacuate --end pve2",
+        format!("somebody asked: pause storage move ({by})"),
+        format!("somebody asked: resume {by}"),
+        format!("somebody asked: retry general {by}"),
+        format!("somebody asked: evacuate pve2 {by}"),
+        format!("somebody asked: evacuate --end pve2 {by}"),
     ] {
-        let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(
-            squeezed(&told).contains(&squeezed(words)),
-            "{words}: {told}"
-        );
+        let squeezed: Vec<&str> = told.split_whitespace().collect();
+        assert!(squeezed.join(" ").contains(&words), "{words}: {told}");
     }
+    let json = program()
+        .args(["history", "-o", "json", "--record"])
+        .arg(&record)
+        .output();
+    let json: serde_json::Value =
+        serde_json::from_slice(&json.expect("it runs").stdout).expect("JSON");
+    let deeds = json["deeds"].as_array().expect("a list").iter();
+    let orders = deeds.filter(|deed| {
+        let asked = deed["asked"].as_str();
+        asked.is_some_and(|asked| asked == "retry" || asked.starts_with("evacuate"))
+    });
+    let orders: Vec<&serde_json::Value> = orders.collect();
+    assert_eq!(orders.len(), 3, "{json}");
+    assert!(orders.iter().all(|deed| deed["by"] == user()), "{json}");
 }
 
 /// What keeps machines from a host stands beside it. It finds a status that is silent about a bound on what PVE does not tell.

@@ -5,8 +5,14 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use crate::common::{Scene, simulate};
+use crate::hosts::{fill, made, on, region};
+use crate::waiting::{until, while_it_lives};
 use crate::{HASTY, visit};
+use pve_autoscaler::controller::askers::PersonOrder;
+use pve_autoscaler::controller::state::StateFiles;
+use pve_autoscaler::model::region::RegionName;
 use pve_autoscaler::sim::guests::GuestSpec;
+use serde_json::Value;
 
 fn program(arguments: &[&str]) -> Output {
     let output = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"))
@@ -135,4 +141,101 @@ fn history_and_replay_answer_with_the_daemon_stopped() {
             "{all}"
         );
     }
+}
+
+/// A host that a person evacuates, until no machine is there; then it may have machines again.
+fn evacuation() -> Scene {
+    let config = format!("{}\n[recorder]\nmax_size = \"16MiB\"\n", region(""));
+    simulate(async {
+        let scene = Scene::new(11, &config, GuestSpec::default());
+        let person = async {
+            tokio::time::sleep(Duration::from_mins(4)).await;
+            assert_eq!(made(&scene), on([("pve1", 1), ("pve2", 1), ("pve3", 1)]));
+            let files = StateFiles::open(scene.state()).expect("it is there");
+            let (of, host): (RegionName, &str) = ("default".into(), "pve2");
+            let order = PersonOrder::Evacuate { region: &of, host };
+            files.note_asker(order, "ann").expect("noted");
+            let now = scene.world.clock.now();
+            assert!(files.evacuate(&of, host, now).expect("noted"));
+            until(&scene, "the host has no machine", 30, || {
+                !made(&scene).contains_key(host)
+            })
+            .await;
+            let order = PersonOrder::EndEvacuation { region: &of, host };
+            files.note_asker(order, "bob").expect("noted");
+            assert!(files.end_evacuation(&of, host).expect("noted"));
+            tokio::time::sleep(Duration::from_mins(1)).await;
+        };
+        while_it_lives(&scene, fill(3), person).await;
+        scene
+    })
+}
+
+/// Found by it: `2 pods fit nowhere else` of pods that ran all the time, `the node: kept` of one that was to go, and `somebody asked`
+/// without a name.
+#[test]
+fn history_says_who_evacuates_and_in_whose_place_a_machine_comes() {
+    let scene = evacuation();
+    let record = scene.state().join("record");
+    let history = |arguments: &[&str]| {
+        let told = program(&[&["history", "--record", path(&record)], arguments].concat());
+        assert_eq!(told.status.code(), Some(0), "{}", text(&told.stderr));
+        text(&told.stdout)
+    };
+    let json: Value = serde_json::from_str(&history(&["-o", "json"])).expect("JSON");
+    let deeds = json["deeds"].as_array().expect("a list");
+    let planned = |action: &'static str| {
+        let of_kind = deeds.iter().filter(move |deed| deed["action"] == action);
+        of_kind.filter(|deed| deed["deed"] == "planned")
+    };
+    let gone = planned("remove").find(|deed| deed["host"] == "pve2");
+    let gone = gone.expect("it was removed")["machine"].as_str();
+    let gone = gone.expect("a name");
+    let places = |deed: &&Value| deed["planned"]["reason"]["in_place_of"].is_object();
+    let came: Vec<&Value> = planned("create").filter(places).collect();
+    let [came] = came[..] else {
+        panic!("{deeds:#?}");
+    };
+    let cause = &came["planned"]["reason"]["in_place_of"][gone];
+    assert_eq!(
+        (&cause["code"], &cause["host"]),
+        (&"host_evacuated".into(), &"pve2".into()),
+        "{came:#}"
+    );
+    let came = came["machine"].as_str().expect("a name");
+
+    let lines = history(&[]);
+    let line = |words: &str| {
+        let mut all = lines.lines();
+        let line = all.find(|line| line.contains(words));
+        line.unwrap_or_else(|| panic!("{words}: {lines}"))
+    };
+    let made = line(&format!("make {came} on "));
+    let place = format!(
+        "  in place of {gone}, whose host pve2 is evacuated; 1 pod fits nowhere else: default/web-"
+    );
+    assert!(made.contains(&place), "{made}");
+    for (words, by) in [
+        ("somebody asked: evacuate pve2", "  by ann"),
+        ("somebody asked: evacuate --end pve2", "  by bob"),
+    ] {
+        assert!(line(words).trim_end().ends_with(by), "{lines}");
+    }
+    // Of the node: what it waits for, one after the other, and the machine itself.
+    let of_node = history(&["--node", gone]);
+    for words in [
+        "  the node: given up  ",
+        &*format!("; {came} is made in its place now"),
+        &*format!("; {came} is on its way in its place"),
+        &*format!("make {came} on "),
+        &*format!("{came} is a working node"),
+        &*format!("remove {gone} on pve2"),
+    ] {
+        assert!(of_node.contains(words), "{words}: {of_node}");
+    }
+    let after = of_node.split("the node: given up").last();
+    assert!(
+        !after.unwrap_or_default().contains("the node: kept"),
+        "{of_node}"
+    );
 }

@@ -219,7 +219,7 @@ fn mark(case: Case<'_>, action: &Action, spec: &CreateSpec) -> CheckResult {
 /// Somebody must still need it.
 fn needed(case: Case<'_>, action: &Action, spec: &CreateSpec, pool: &PoolPolicy) -> CheckResult {
     match &action.reason {
-        Reason::PendingPods { pods } => awaited(case, action, spec, pods),
+        Reason::PendingPods { pods, .. } => awaited(case, action, spec, pods),
         Reason::BelowMin { pods, .. } => {
             let have = count_for_min(case, &spec.mark.pool);
             ensure(have < pool.min as usize, CheckRule::Needed, || {

@@ -10,6 +10,8 @@ mod migrated;
 mod power;
 mod together;
 
+use std::collections::BTreeMap;
+
 use super::{CheckRule, check};
 use crate::tests::lab::{Lab, lab};
 use model::action::{Action, Kind, NodeRef, Reason};
@@ -286,6 +288,7 @@ fn a_new_machine_stays_within_every_limit_and_is_needed() {
             have: 0,
             min: 1,
             pods: Vec::new(),
+            in_place_of: BTreeMap::new(),
         };
     });
     planted(&base, CheckRule::Needed, &|_, action| {

@@ -10,7 +10,7 @@ use model::cpus::CpuSet;
 use model::mark::Mark;
 use model::network::NicAddresses;
 use model::policy::Terms;
-use model::reasons::{HostRefused, Refused};
+use model::reasons::{GivenUp, HostRefused, Refused};
 use model::report::PodVerdict;
 use model::tolerant::UnknownFields;
 
@@ -218,15 +218,23 @@ impl PlannedMachines {
                 machine: planned.name.clone(),
                 node: None,
             };
+            let mut in_place_of = given_up_nodes(turn, pods());
+            let pods = sorted(pods().map(|one| one.key));
             let reason = match planned.reason {
-                CreateReason::Min { have, min } => Reason::BelowMin {
-                    have,
-                    min,
-                    pods: sorted(pods().map(|one| one.key)),
-                },
-                CreateReason::Pods => Reason::PendingPods {
-                    pods: sorted(pods().map(|one| one.key)),
-                },
+                CreateReason::Min { have, min } => {
+                    in_place_of.extend(missing_for_min(
+                        turn,
+                        choice.pool,
+                        min.saturating_sub(have),
+                    ));
+                    Reason::BelowMin {
+                        have,
+                        min,
+                        pods,
+                        in_place_of,
+                    }
+                }
+                CreateReason::Pods => Reason::PendingPods { pods, in_place_of },
             };
             let precondition = Precondition {
                 max_view_age,
@@ -234,6 +242,36 @@ impl PlannedMachines {
             };
             turn.act(Kind::Create(Box::new(spec)), target, precondition, reason);
         }
+    }
+}
+
+/// The nodes that are given up on which some of these pods run, and why they are.
+fn given_up_nodes<'k>(
+    turn: &DecisionBuilder<'_>,
+    pods: impl Iterator<Item = &'k PodToPlace<'k>>,
+) -> BTreeMap<Arc<str>, GivenUp> {
+    let nodes = pods.filter_map(|one| one.pod.node.as_ref());
+    let nodes = nodes.filter_map(|node| Some((node.clone(), turn.given_up.get(node)?.0.clone())));
+    nodes.collect()
+}
+
+/// The nodes of a pool that are given up, and why, where its `min` lacks as many as `missing` for no other cause.
+fn missing_for_min(
+    turn: &DecisionBuilder<'_>,
+    pool: &str,
+    missing: u32,
+) -> BTreeMap<Arc<str>, GivenUp> {
+    let nodes = turn.given_up.iter().filter(|(name, (_, later))| {
+        let machine = turn.view.machine_of_node(name);
+        later.is_none() && machine.is_some_and(|machine| machine.pool_name() == pool)
+    });
+    let nodes: BTreeMap<Arc<str>, GivenUp> = nodes
+        .map(|(name, (cause, _))| (name.clone(), cause.clone()))
+        .collect();
+    if nodes.len() >= missing as usize {
+        nodes
+    } else {
+        BTreeMap::new()
     }
 }
 

@@ -1,6 +1,8 @@
 //! Hosts that a person evacuates: their nodes are drained and removed whatever they carry, pods have a place before their node
 //! goes, and nothing comes there.
 
+use std::collections::BTreeMap;
+
 use super::lab::{Lab, kept, lab, made, owner, removed, verdict};
 use model::action::{Kind, Reason};
 use model::cluster::ObjectKey;
@@ -109,6 +111,15 @@ fn a_machine_comes_first_where_a_pod_has_no_room() {
     let since = full().now;
     let host = "pve2".into();
     assert_eq!(cause, GivenUp::HostEvacuated { host, since });
+    // The machine says the same of itself: the pod that it is for runs.
+    let reason = &decision.plan[0].reason;
+    let in_place_of = BTreeMap::from([("n2".into(), cause)]);
+    let pods = vec![ObjectKey::new("default", "web-2")];
+    assert_eq!(*reason, Reason::PendingPods { pods, in_place_of });
+    assert_eq!(
+        reason.to_string(),
+        "in place of n2, whose host pve2 is evacuated; 1 pod fits nowhere else: default/web-2"
+    );
     let machine = decision.plan[0].target.machine.clone();
     assert_eq!(waits, WaitsFor::MachinePlanned { machine });
     assert!(decision.report.coming.is_empty());
@@ -228,6 +239,11 @@ fn what_comes_goes_to_other_hosts_and_pending_pods_do_not_take_the_room_of_those
         verdict(&decision, "more"),
         PodVerdict::Triggers { .. }
     ));
+    // Its pod was pending, and that of the node has its place without it.
+    let creates = |kind: &Kind| matches!(kind, Kind::Create(_));
+    let mut plan = decision.plan.iter();
+    let creation = plan.find(|action| creates(&action.kind));
+    assert_eq!(creation.expect("it is made").reason.in_place_of(), None);
     // With all hosts evacuated nothing is made, and that is said.
     let all = order(order(evacuated(), "pve1"), "pve3").pod("more", 600, 1);
     let decision = all.decide();
@@ -287,6 +303,20 @@ fn a_pools_min_is_made_elsewhere() {
     );
     assert_eq!(made(&decision), ["one"]);
     assert_ne!(hosts_made(&decision), ["pve2"]);
+    let why = |decision: &Decision| {
+        let creates = |kind: &Kind| matches!(kind, Kind::Create(_));
+        let mut plan = decision.plan.iter();
+        let creation = plan.find(|action| creates(&action.kind));
+        creation.expect("it is made").reason.to_string()
+    };
+    assert_eq!(
+        why(&decision),
+        "in place of n2, whose host pve2 is evacuated; the pool has 2 nodes, its min is 3"
+    );
+    // Where the pool lacks more than that, none of its machines is for the node alone.
+    let decision = evacuated().edit_pool("p", |pool| pool.min = 4).decide();
+    assert_eq!(made(&decision), ["one", "one"]);
+    assert_eq!(why(&decision), "the pool has 2 nodes, its min is 4");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! What there is comes first: working nodes, nodes that register, machines on their way, and pods
 //! of nodes that are leaving.
 
+use std::collections::BTreeMap;
+
 use super::lab::{Lab, lab, made, owner, verdict, why};
 use model::action::{Kind, Reason};
 use model::cluster::{Phase, ReadyStatus};
@@ -163,7 +165,8 @@ fn if_12_a_node_that_is_given_up_does_not_count_for_the_min() {
             Reason::BelowMin {
                 have: 0,
                 min: 1,
-                pods: Vec::new()
+                pods: Vec::new(),
+                in_place_of: BTreeMap::new(),
             }
         );
         let verdict = crate::check::check(action, &lab.snapshot, &lab.policy, lab.now);

@@ -1,5 +1,6 @@
 //! Scale-up: packing, the choice of pool and type, limits.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::lab::{GI, Lab, MI, lab, made, verdict, why};
@@ -375,7 +376,8 @@ fn lc_24_a_pool_keeps_its_min() {
         Reason::BelowMin {
             have: 0,
             min: 2,
-            pods: Vec::new()
+            pods: Vec::new(),
+            in_place_of: BTreeMap::new(),
         }
     );
     assert!(lab.decide().plan.is_empty());

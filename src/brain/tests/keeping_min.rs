@@ -1,5 +1,7 @@
 //! Machines for a pool's `min`: pods of the same decision come to them and choose their types.
 
+use std::collections::BTreeMap;
+
 use super::lab::{GI, Lab, lab, made, verdict};
 use crate::Decision;
 use model::action::{Action, Kind, Reason};
@@ -24,7 +26,12 @@ fn below(have: u32, min: u32, pods: &[&str]) -> Reason {
         .iter()
         .map(|pod| ObjectKey::new("default", *pod))
         .collect();
-    Reason::BelowMin { have, min, pods }
+    Reason::BelowMin {
+        have,
+        min,
+        pods,
+        in_place_of: BTreeMap::new(),
+    }
 }
 
 fn pending(pods: &[&str]) -> Reason {
@@ -32,7 +39,10 @@ fn pending(pods: &[&str]) -> Reason {
         .iter()
         .map(|pod| ObjectKey::new("default", *pod))
         .collect();
-    Reason::PendingPods { pods }
+    Reason::PendingPods {
+        pods,
+        in_place_of: BTreeMap::new(),
+    }
 }
 
 /// Types and reasons of what is made, each of which the checker lets through; the reasons name the pods that the report sends there.

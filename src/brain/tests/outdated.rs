@@ -329,8 +329,22 @@ fn a_machine_is_made_and_booked_for_the_pod_of_the_node_that_it_replaces() {
     let [action] = &decision.plan[..] else {
         panic!("{:?}", decision.plan);
     };
-    let pods = vec![ObjectKey::new("default", "web2")];
-    assert_eq!(action.reason, Reason::PendingPods { pods });
+    let Reason::PendingPods { pods, in_place_of } = &action.reason else {
+        panic!("{:?}", action.reason);
+    };
+    assert_eq!(*pods, [ObjectKey::new("default", "web2")]);
+    let nodes: Vec<&str> = in_place_of.keys().map(|node| &**node).collect();
+    assert_eq!(nodes, ["n2"]);
+    assert!(
+        matches!(in_place_of["n2"], GivenUp::Outdated { .. }),
+        "{in_place_of:?}"
+    );
+    let said = action.reason.to_string();
+    assert!(
+        said.starts_with("in place of n2, outdated: the file says another ")
+            && said.ends_with("; 1 pod fits nowhere else: default/web2"),
+        "{said}"
+    );
     let of = |to: &str, pod: &str| (to.to_owned(), format!("uid-{pod}"));
     let of_web2 = of(&action.target.machine, "web2");
     assert_eq!(
@@ -532,6 +546,13 @@ fn the_checker_passes_no_machine_for_more_nodes_than_are_replaced_at_once() {
     };
     let reason = &action.reason;
     assert!(matches!(reason, Reason::BelowMin { .. }), "{reason:?}");
+    // Of the two nodes it is the one that is replaced now.
+    let said = reason.to_string();
+    assert!(
+        said.starts_with("in place of n1, outdated: ")
+            && said.ends_with("; the pool has 1 node, its min is 2"),
+        "{said}"
+    );
     let check = |lab: &Lab| crate::check::check(action, &lab.snapshot, &lab.policy, lab.now);
     let removing = going(empty, "n1");
     assert!(check(&removing).is_ok(), "n2 alone is there for two");

@@ -399,7 +399,7 @@ proptest! {
         let refused = check::check_plan(&with.plan, &search.snapshot, &search.policy, search.now);
         prop_assert_eq!(refused, Ok(()));
         for action in &with.plan {
-            let model::action::Reason::PendingPods { pods } = &action.reason else {
+            let model::action::Reason::PendingPods { pods, .. } = &action.reason else {
                 continue;
             };
             prop_assert!(!pods.is_empty());

@@ -202,7 +202,7 @@ mod tests {
 
         let own = folder.path().join("another");
         let record = own.join("record").display().to_string();
-        let handler: Handler = std::sync::Arc::new(move |_| {
+        let handler: Handler = std::sync::Arc::new(move |_, _| {
             let status = DaemonStatus {
                 record: record.clone(),
                 ..DaemonStatus::default()

@@ -142,6 +142,170 @@ fn what_several_rows_say_is_told_once() {
     assert!(!wide.contains("(1)"), "{wide}");
 }
 
+/// Machines that one decision makes, each with its reason.
+fn planned_together(machines: &[(&str, &str, &str)]) -> Vec<Deed> {
+    let deeds = machines.iter().map(|(machine, host, why)| Deed {
+        at: Time(0),
+        decision: 7,
+        program: None,
+        kind: DeedKind::Planned {
+            action: "create".to_owned(),
+            machine: (*machine).into(),
+            host: (*host).into(),
+            node: None,
+            pool: None,
+            instance_type: None,
+            why: (*why).to_owned(),
+            chosen_host: None,
+            planned: Value::Null,
+        },
+    });
+    deeds.collect()
+}
+
+/// Found by it: `make a and 3 others on pve1 and 2 others`, for `(1); 2 pods fit nowhere else: …; (2)`.
+#[test]
+fn hosts_of_one_line_are_named_and_its_causes_are_all_numbers_or_all_words() {
+    let one = "2 pods fit nowhere else: default/web-1, default/web-2";
+    let other = "2 pods fit nowhere else: default/web-3, default/web-4";
+    let together = [
+        ("a", "pve1", one),
+        ("b", "pve2", other),
+        ("c", "pve3", one),
+        ("d", "pve1", one),
+    ];
+    let told = |deeds: &[Deed]| {
+        told(
+            deeds,
+            &planned_at(deeds),
+            (HistoryDepth::Lines, false),
+            &TimeZone::UTC,
+        )
+    };
+    let line = |text: &str| text.lines().nth(1).map(|line| line.trim_end().to_owned());
+    let mut deeds = planned_together(&together);
+    let text = told(&deeds);
+    let words = format!("make a and 3 others on pve1, pve2 and pve3  {one}; {other}");
+    assert!(
+        line(&text).is_some_and(|line| line.ends_with(&words)),
+        "{text}"
+    );
+    // Another row has one of the two.
+    deeds.extend(
+        planned_together(&[("e", "pve1", other)])
+            .into_iter()
+            .map(|deed| Deed {
+                decision: 8,
+                ..deed
+            }),
+    );
+    let text = told(&deeds);
+    let words = "make a and 3 others on pve1, pve2 and pve3  (1, 2)";
+    assert!(
+        line(&text).is_some_and(|line| line.ends_with(words)),
+        "{text}"
+    );
+    assert!(
+        text.ends_with(&format!("\n\nWhy\n  (1)  {one}\n  (2)  {other}\n")),
+        "{text}"
+    );
+    let hosts = ["pve1", "pve2", "pve3", "pve4", "pve5"].map(|host| (host, host, one));
+    let text = told(&planned_together(&hosts));
+    assert!(text.contains("make pve1 and 4 others on 5 hosts"), "{text}");
+}
+
+/// What a node that is given up waits for says until when itself, and it is not just kept.
+#[test]
+fn a_node_that_is_given_up_is_told_as_that() {
+    let at = "2026-01-01T08:03:36.5Z";
+    let node = |verdict: Option<&str>, report: Value| {
+        let deed = Deed {
+            at: Time(0),
+            decision: 1,
+            program: None,
+            kind: DeedKind::Node {
+                verdict: verdict.map(str::to_owned),
+                report,
+            },
+        };
+        let (_, what, why) = row(&deed, &PlannedAt::new(), &TimeZone::UTC);
+        (what, why)
+    };
+    let said = |what: &str, why: &str| (what.to_owned(), WhyCell::one(why, ""));
+    let why = format!(
+        "its host pve2 is evacuated since {at}; a machine is made in its place at {at} at the latest"
+    );
+    let given_up = serde_json::json!({
+        "verdict": "kept", "reason": "BeingReplaced", "why": why, "until": at,
+        "details": {"code": "given_up", "waits": {"code": "batch"}},
+    });
+    assert_eq!(
+        node(Some("kept"), given_up),
+        said("the node: given up", &why)
+    );
+    let kept = serde_json::json!({
+        "verdict": "kept", "reason": "NotLongEnough", "why": "it is young", "until": at,
+        "details": {"code": "too_young"},
+    });
+    assert_eq!(
+        node(Some("kept"), kept),
+        said("the node: kept", "it is young; until 2026-01-01 08:03:36")
+    );
+    assert_eq!(node(None, Value::Null), said("the node: gone", ""));
+}
+
+/// A record of a program that did not tell who asked has none; that of a pause and of its end stands in their reasons.
+#[test]
+fn who_asked_stands_beside_what_was_asked() {
+    let row = |asked: &str, why: &str, by: Option<&str>| {
+        let deed = Deed {
+            at: Time(0),
+            decision: 1,
+            program: None,
+            kind: DeedKind::Asked {
+                asked: asked.to_owned(),
+                why: why.to_owned(),
+                by: by.map(str::to_owned),
+            },
+        };
+        let (_, what, why) = row(&deed, &PlannedAt::new(), &TimeZone::UTC);
+        (what, why)
+    };
+    for (asked, why, by, what, cell) in [
+        (
+            "evacuate",
+            "pve2",
+            Some("root"),
+            "somebody asked: evacuate pve2",
+            "by root",
+        ),
+        (
+            "evacuate --end",
+            "east/pve2",
+            Some("ann"),
+            "somebody asked: evacuate --end east/pve2",
+            "by ann",
+        ),
+        (
+            "retry",
+            "general",
+            None,
+            "somebody asked: retry general",
+            "",
+        ),
+        (
+            "pause",
+            "lunch (by ann)",
+            None,
+            "somebody asked: pause",
+            "lunch (by ann)",
+        ),
+    ] {
+        let wanted = (what.to_owned(), WhyCell::one(cell, ""));
+        assert_eq!(row(asked, why, by), wanted);
+    }
+}
+
 /// Deeds that are not shown have programs of their own, which are not named; one that recorded in two times is named once.
 #[test]
 fn only_programs_of_the_deeds_that_are_shown_are_named() {

@@ -7,14 +7,14 @@ use crate::controller::answering::Answering;
 use crate::controller::control::{ControlAnswer, ControlCommand, Handler};
 use crate::web::Actor;
 
-/// Who asks by the control socket, in the log.
+/// Who asks by the control socket without a name, in the log and the record.
 const HOST: &str = "a command on the host";
 
 /// Answers the control socket.
 pub(super) fn handler(shared: Arc<ServiceShared>) -> Handler {
-    Arc::new(move |command| {
+    Arc::new(move |command, by| {
         let shared = shared.clone();
-        Box::pin(async move { answer(&shared, command, HOST).await })
+        Box::pin(async move { answer(&shared, command, by.as_deref().unwrap_or(HOST)).await })
     })
 }
 
@@ -26,7 +26,7 @@ pub(super) fn actor(shared: Arc<ServiceShared>) -> Actor {
     })
 }
 
-/// `by`: who asks, as the log has it.
+/// `by`: who asks, as the log and the record have it.
 async fn answer(shared: &Arc<ServiceShared>, command: ControlCommand, by: &str) -> ControlAnswer {
     if let ControlCommand::NotifyTest { name } = command {
         return notifying::test(shared, name.as_deref(), by).await;

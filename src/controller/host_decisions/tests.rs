@@ -3,6 +3,9 @@
 use serde_json::json;
 
 use super::*;
+use crate::controller::answers::TurnQuestion;
+use crate::controller::control::ControlAnswer;
+use crate::model::action::{Action, Kind, Precondition, Reason, Target, VERSION};
 use crate::model::decision::Decision;
 use crate::model::host_choice::{HostChoice, HostStanding};
 use crate::model::hosts::HostStrategy;
@@ -124,4 +127,54 @@ fn of_all_others_the_record_is_read_as_far_as_it_goes_back() {
     std::fs::remove_dir_all(&path).expect("removed");
     assert_eq!(found("a", 2_000), before);
     assert_eq!(found("b", 2_000), None, "the record is gone");
+}
+
+/// Found by it: `no node or machine NAME is seen`, and not a word of `history`, which knows it.
+#[test]
+fn of_a_machine_that_is_gone_it_is_said_where_it_is_told() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("record");
+    let limits = RecordLimits {
+        max_bytes: 1 << 20,
+        max_age: Span::minutes(60),
+    };
+    let recorder = TurnRecorder::begin(path.clone(), limits, WhenFull::Wait).expect("a thread");
+    let mut turn = turn(1_000, &[], &[]);
+    Arc::make_mut(&mut turn.decision).plan = vec![Action {
+        version: VERSION,
+        kind: Kind::Remove { drain: false },
+        target: Target {
+            region: "default".into(),
+            host: "pve1".into(),
+            vmid: 9000,
+            machine: "small-aaaaa".into(),
+            node: None,
+        },
+        precondition: Precondition::default(),
+        reason: Reason::NoNode,
+    }];
+    recorder.decided(RecordedTurn {
+        number: 1,
+        at: turn.at,
+        snapshot: turn.snapshot.clone(),
+        policy: Arc::default(),
+        memory: None,
+        decision: turn.decision.clone(),
+    });
+    drop(recorder);
+    let said = |turn: &Turn, name: &str| match TurnQuestion::Node(name.to_owned()).answer(turn) {
+        ControlAnswer::Error(why) => why,
+        ControlAnswer::Ok(story) => panic!("{story}"),
+    };
+    let nowhere = |name: &str| format!("no node or machine {name} is seen");
+    assert_eq!(said(&turn, "small-aaaaa"), nowhere("small-aaaaa"));
+    turn.made = HostDecisions::of_record(path.clone());
+    assert_eq!(
+        said(&turn, "small-aaaaa"),
+        nowhere("small-aaaaa")
+            + "; `pve-autoscaler history --node small-aaaaa` has what became of it"
+    );
+    assert_eq!(said(&turn, "small-aaaab"), nowhere("small-aaaab"));
+    std::fs::remove_dir_all(&path).expect("removed");
+    assert_eq!(said(&turn, "small-aaaaa"), nowhere("small-aaaaa"));
 }

@@ -1,5 +1,6 @@
 //! What the record is after whatever happened to it.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 
 use tempfile::TempDir;
@@ -271,7 +272,10 @@ fn planned(number: u64, at: i64, machines: &[&str]) -> RecordedTurn {
             node: None,
         },
         precondition: Precondition::default(),
-        reason: Reason::PendingPods { pods: Vec::new() },
+        reason: Reason::PendingPods {
+            pods: Vec::new(),
+            in_place_of: BTreeMap::new(),
+        },
     };
     let mut turn = decided(number, at, "young");
     let decision = Arc::make_mut(&mut turn.decision);

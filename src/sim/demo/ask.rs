@@ -15,7 +15,7 @@ use crate::sim::world::World;
 
 use super::page::{Touched, status};
 
-/// Who asks, in the daemon's log.
+/// Who asks without a name, in the daemon's log and record.
 const SOMEBODY: &str = "a command at the demo";
 
 /// The socket, listening.
@@ -82,12 +82,15 @@ impl Socket {
                 ..status(seen.borrow().as_deref())
             }),
         });
-        let handler: Handler = Arc::new(move |command| {
+        let handler: Handler = Arc::new(move |command, by| {
             if command.changes() {
                 touched.note();
             }
             let answering = answering.clone();
-            let answer = async move { answering.answer(command, SOMEBODY).await };
+            let answer = async move {
+                let by = by.as_deref().unwrap_or(SOMEBODY);
+                answering.answer(command, by).await
+            };
             Box::pin(answer) as futures::future::BoxFuture<'static, ControlAnswer>
         });
         let pace = SocketClock {

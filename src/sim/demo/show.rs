@@ -52,8 +52,7 @@ impl Introduction<'_> {
             "a simulated Proxmox VE cluster (three hosts) and a"
         };
         say(&format!(
-            "pve-autoscaler demo: the real daemon between {clusters}\n\
-             simulated Kubernetes cluster. Seed {}, {} simulated seconds in a second. Ctrl-C ends it.\n",
+            "pve-autoscaler demo: the real daemon between {clusters} simulated Kubernetes cluster. Seed {}, {} simulated seconds in a second. Ctrl-C ends it.\n",
             options.seed, options.speed
         ));
         if !options.once {
@@ -179,7 +178,7 @@ pub(super) fn by_person(now: Time, text: &str) {
 
 fn print(at: Time, lines: &[TimelineLine]) {
     for line in lines {
-        let text = foreign::line(&line.text, ForeignText::MAX);
+        let text = foreign::line(&in_story(&line.text), ForeignText::MAX);
         told(
             at,
             color(line.tone),
@@ -202,6 +201,17 @@ fn color(tone: Tone) -> &'static str {
 fn clock(now: Time) -> String {
     let seconds = now.since(EPOCH).0 / 1000;
     format!("{:>4}:{:02}", seconds / 60, seconds % 60)
+}
+
+/// A text with each point in time that it names as the timeline writes them: `10:07`.
+fn in_story(text: &str) -> String {
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some((begin, at, length)) = Time::find_in(rest) {
+        out.push_str(&rest[..begin]);
+        out.push_str(clock(at).trim_start());
+        rest = &rest[begin + length..];
+    }
+    out + rest
 }
 
 /// Prints what was at a time, in this colour. What is too long for the terminal goes on below where it began.
@@ -256,5 +266,27 @@ fn write(text: &str) {
 pub(super) async fn unread() {
     while !GONE.load(Ordering::Relaxed) {
         tokio::time::sleep(QUIET).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_in_time_are_those_of_the_story() {
+        for (text, wanted) in [
+            (
+                "remove a: its host pve2 is evacuated since 2026-01-01T08:10:07.1Z",
+                "remove a: its host pve2 is evacuated since 10:07",
+            ),
+            (
+                "from 2026-01-01T08:00:00Z, until 2026-01-01T10:05:09Z at the latest",
+                "from 0:00, until 125:09 at the latest",
+            ),
+            ("1 pod fits nowhere else", "1 pod fits nowhere else"),
+        ] {
+            assert_eq!(in_story(text), wanted);
+        }
     }
 }

@@ -266,14 +266,20 @@ function words(row, name = "") {
       if (["create", "continue"].includes(row.action)) return `${name ? `${name} ` : ""}is a working node`;
       return row.action === "remove" ? `${name ? `${name} ` : ""}is gone` : `done: ${does}`;
     case "begun": return `a record begins, version ${row.program}`;
-    case "asked": return row.asked === "retry" || row.asked.startsWith("evacuate") ? `somebody asked: ${row.asked} ${row.why}` : `somebody asked: ${row.asked}`;
+    case "asked": return isOfSomething(row) ? `somebody asked: ${row.asked} ${row.why}` : `somebody asked: ${row.asked}`;
     case "lost": return `${count(row.many, "decision")} could not be recorded`;
     default: return row.deed;
   }
 }
 
+/// Whether somebody asked it of a pool or a host, whose name stands beside it.
+function isOfSomething(row) {
+  return row.asked === "retry" || !!row.asked?.startsWith("evacuate");
+}
+
 function why(row) {
-  return row.asked === "retry" ? "" : row.why ?? row.failure ?? "";
+  if (isOfSomething(row)) return row.by ? `by ${row.by}` : "";
+  return row.why ?? row.failure ?? "";
 }
 
 function label(rows) {

@@ -51,7 +51,7 @@ pub(super) fn said(lab: &Lab, decision: &Decision) -> Vec<(ObjectKey, Arc<str>)>
         }
     }
     for action in &decision.plan {
-        if let model::action::Reason::PendingPods { pods } = &action.reason {
+        if let model::action::Reason::PendingPods { pods, .. } = &action.reason {
             let displaced = |key: &&ObjectKey| lab.snapshot.cluster.pods[*key].node.is_some();
             let pods = pods.iter().filter(displaced);
             said.extend(pods.map(|key| (key.clone(), action.target.machine.clone())));

@@ -53,7 +53,7 @@ fn tables_of_nodes(t: &mut String) {
     table::<GivenUp>(
         t,
         "Why a node is to go that stays for now",
-        "`cause` of `given_up`.",
+        "`cause` of `given_up`; `in_place_of` of an action that makes a machine, by node.",
     );
     table::<WaitsFor>(
         t,
