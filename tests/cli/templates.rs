@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use pve_autoscaler::clock::Clock;
+use pve_autoscaler::controller::template_mark::{BuildStage, TemplateMark};
 use pve_autoscaler::pve::transport::https::{Https, TokenOptions};
 use pve_autoscaler::pve::{Client, CloneVm, ConfigUpdate, GuestResource, Poll};
 use pve_autoscaler::sim::pve::PveSpec;
@@ -409,6 +410,37 @@ pub(crate) fn clone_as(
         let end = client.wait_task(&task, within, Poll::default()).await;
         assert_eq!(format!("{:?}", end.expect("it ends")), "Ok");
     });
+}
+
+/// Makes the VM that an interrupted `template try debian` of a configuration without `kubernetes.name` leaves.
+pub(crate) fn make_trial(simulators: &Simulators, template: u32, vmid: u32) {
+    let mark = TemplateMark {
+        template: "debian".to_owned(),
+        cluster: "default".to_owned(),
+        vmid,
+        definition: String::new(),
+        stage: BuildStage::Trial,
+        by: "pve1/0".to_owned(),
+        begun: 1_795_000_000,
+        unknown: [].into(),
+    };
+    let name = format!("pve-autoscaler-trial-{vmid}");
+    clone_as(simulators, template, vmid, (&name, &mark.describe()));
+}
+
+/// Waits until PVE lists these guests: hosts tell each other of their VMs every ten seconds.
+pub(crate) fn wait_until_listed(simulators: &Simulators, vmids: &[u32]) {
+    let client = administrator(simulators);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    for _ in 0..60 {
+        let resources = runtime.block_on(client.resources());
+        let guests = resources.expect("they are told").guests;
+        if vmids.iter().all(|vmid| guests.contains_key(vmid)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    panic!("PVE does not list all of {vmids:?}");
 }
 
 #[test]

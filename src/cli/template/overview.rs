@@ -6,8 +6,9 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::snippets::{BuildSnippets, Cleaned};
-use super::{BuiltVm, TemplateRegion, chosen, files, is_shared, tell};
+use super::{BuiltVm, TemplateRegion, chosen, is_shared, tell};
 use crate::cli::CliFailure;
+use crate::cli::host_name;
 use crate::cli::output::OutputFormat;
 use crate::cli::table::table;
 use crate::clock::Clock;
@@ -114,7 +115,7 @@ async fn clones(place: &TemplateRegion, built: &BuiltVm) -> anyhow::Result<BTree
 /// The newest template of the current definition is in use; without one the newest of any.
 fn fate(built: &BuiltVm, all: &[BuiltVm], wanted: &str, shared: bool, cloned: bool) -> TemplateUse {
     if !built.finished() {
-        let busy = built.mark.builder(&files::this_host()).is_some();
+        let busy = built.mark.builder(&host_name::in_pve()).is_some();
         return if busy {
             TemplateUse::UnderWay
         } else {
