@@ -14,7 +14,9 @@ use pve_autoscaler::pve::{Client, CloneVm, ConfigUpdate, GuestResource, Poll};
 use pve_autoscaler::sim::pve::PveSpec;
 use sha2::{Digest as _, Sha256};
 
+use super::live::TEMPLATE;
 use super::simulators::Simulators;
+use super::terminal::on_terminal;
 use super::{program, text};
 
 const IMAGE: &str = "https://images.example/debian-13.qcow2";
@@ -193,7 +195,7 @@ impl Bench {
 
     /// Rows of `template list`, without their ages.
     fn listed(&self) -> Vec<String> {
-        let said = self.good(&["list"]);
+        let said = self.good(&["list", "-o", "wide"]);
         // Below the table stands what is said of old ones.
         let rows = said.lines().skip(1).take_while(|line| !line.is_empty());
         let cells = rows.map(|row| row.split_whitespace().take(7).collect::<Vec<_>>().join(" "));
@@ -252,12 +254,31 @@ fn a_template_is_built_on_every_host_rebuilt_when_its_definition_changes_and_old
 
     bench.define("kubernetes = \"1.34\"\npackages = [\"nfs-common\"]", SUM);
     assert!(bench.listed().iter().all(|row| row.contains("ready older")));
+    let said = bench.good(&["list"]);
+    let told = "Machines are made of debian as an older definition says, on pve1, pve2, pve3: `pve-autoscaler template build debian` builds it";
+    assert!(said.contains(told), "{said}");
     let said = bench.good(&["build", "--host", "pve1"]);
     assert!(
         said.contains("VM 8000, the template before, is called built-old-8000 now"),
         "{said}"
     );
     assert!(said.contains("the image is there: local:import/"), "{said}");
+    // Two of one template on a host, as after every rebuild, on the terminal that everybody has.
+    let config = bench.config.display().to_string();
+    let shown = on_terminal(80, &["template", "list", "--config", &config]);
+    let row = |cells: &str| {
+        let mut lines = shown.lines();
+        let found = lines.any(|line| {
+            let found = line.split_whitespace().collect::<Vec<_>>().join(" ");
+            found.starts_with(cells)
+        });
+        assert!(found, "{cells}: {shown}");
+    };
+    row("TEMPLATE HOST VMID STATE DEFINITION CLONES AGE");
+    row("debian pve1 8000 old older 0 ");
+    row("debian pve1 8003 ready current 0 ");
+    row("debian pve2 8001 ready older 0 ");
+    assert!(!shown.contains("HOST:"), "{shown}");
     let said = bench.good(&["prune"]);
     for words in [
         "debian on pve1: VM 8000 (built-old-8000) is removed",
@@ -268,6 +289,40 @@ fn a_template_is_built_on_every_host_rebuilt_when_its_definition_changes_and_old
         assert!(said.contains(words), "{words:?} is not in {said}");
     }
     assert_eq!(bench.listed().len(), 3, "{:?}", bench.listed());
+}
+
+/// Whoever made the templates asks the same command for them.
+#[test]
+fn templates_made_by_hand_are_listed() {
+    let bench = Bench::new();
+    let path = bench.simulators.path("admin.conf");
+    bench.simulators.config(&path, TEMPLATE, "9100-9120");
+    clone_as(&bench.simulators, 9_000, 9_110, ("linked", "mine"));
+    let said = bench.good(&["list"]);
+    let rows: Vec<String> = said
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            "TEMPLATE HOST VMID STATE DEFINITION CLONES AGE",
+            "debian pve1 9000 ready by hand 1 -",
+        ],
+        "{said}"
+    );
+    let (code, said) = bench.run(&["list", "-o", "json"]);
+    assert_eq!(code, Some(0), "{said}");
+    let told: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(told[0]["clones"], serde_json::json!([9_110]), "{told}");
+    assert_eq!(told[0]["definition"], "none", "{told}");
+
+    bench.simulators.config(&path, "nowhere", "9100-9120");
+    let said = bench.good(&["list"]);
+    assert_eq!(
+        said,
+        "Not there: debian; `pve-autoscaler doctor` says which templates PVE shows.\n"
+    );
 }
 
 /// A resource pool carries the right to clone what is built anew; old templates stay in it.

@@ -25,7 +25,7 @@ use crate::clock::Clock;
 use crate::config::settings::{JoinMethod, PoolSettings, TemplateSettings};
 use crate::config::{self, Settings};
 use crate::controller::join;
-use crate::controller::template_mark::{BuildStage, TemplateMark};
+use crate::controller::template_mark::{BuildStage, TemplateMark, read_trial};
 use crate::controller::templates::RegionTemplates;
 use crate::controller::vm_config::{self, OwnKeys};
 use crate::kubernetes::connect;
@@ -172,9 +172,9 @@ async fn sweep(
             continue;
         }
         let config = place.client.vm_config(&guest.host, vmid).await?;
-        let mark = TemplateMark::read(vmid, &config).filter(|mark| mark.stage == BuildStage::Trial);
-        let Some(mark) = mark.filter(|mark| mark.template == name && mark.cluster == place.cluster)
-        else {
+        // By the same proof `doctor` and `status` say that this is done.
+        let mark = read_trial(vmid, &config, &place.cluster);
+        let Some(mark) = mark.filter(|mark| mark.template == name) else {
             continue;
         };
         if let Some(pid) = mark.builder(&host_name::in_pve()) {
