@@ -11,6 +11,9 @@ use crate::model::policy::{InstanceType, Policy, PoolPolicy};
 use crate::model::words;
 use crate::pve::{ClusterResources, HostResource};
 
+/// Hosts named as too small in one finding.
+const MAX_NAMED: usize = 4;
+
 /// Says what is wrong with the hosts of a region's pools.
 pub(super) fn look(region: &SeenRegion, findings: &mut Findings) {
     let policy = &region.region.here.settings.policy;
@@ -98,9 +101,6 @@ pub(super) fn judge_pool(
     }
     judge_size(seen, name, pool, policy, findings);
 }
-
-/// Hosts named as too small in one finding.
-const MAX_NAMED: usize = 4;
 
 /// Says which instance types of a pool no host could hold, however empty it is. A pool of which that is all can never have a machine.
 fn judge_size(
