@@ -177,9 +177,10 @@ fn access(found: &FoundSettings, table: &mut Table) {
     table.offer("channel", "token", "");
     if let Some(url) = url {
         let endpoint = endpoint(url.hidden());
-        let port = match has_port(&endpoint) {
-            true => "",
-            false => "; it has no port, which is 443; PVE itself answers at 8006",
+        let port = if has_port(&endpoint) {
+            ""
+        } else {
+            "; it has no port, which is 443; PVE itself answers at 8006"
         };
         let why = format!("pmUrl ({}){port}", url.place);
         table.offer("endpoints", list([endpoint]), why);
