@@ -18,6 +18,9 @@ const ASKING: [&str; 7] = [
     "notify-test",
 ];
 
+/// Commands that ask the running daemon, too, but for a saved view, which they decide themselves.
+const DECIDING: [&str; 2] = ["plan", "explain"];
+
 /// Commands that need no file.
 const WITHOUT_FILE: [&str; 9] = [
     "history",
@@ -45,6 +48,13 @@ pub(super) fn command() -> clap::Command {
         .hide_default_value(true)
         .help("Decide by this file. Without it each decision is made with the configuration that was in force then");
     let whole = whole.mut_subcommand("replay", |command| command.arg(of_replay));
+    // Without a saved view the daemon is asked, and naming a file is refused.
+    let of_saved = hidden.clone().hide(false).help(
+        "Decide by this file, with --snapshot alone: without that the daemon is asked, which decides by its own",
+    );
+    let whole = DECIDING.into_iter().fold(whole, |whole, name| {
+        whole.mut_subcommand(name, |command| command.arg(of_saved.clone()))
+    });
     let names = ASKING.into_iter().chain(WITHOUT_FILE);
     names.fold(whole, |whole, name| {
         whole.mut_subcommand(name, |command| command.arg(hidden.clone()))
@@ -95,6 +105,37 @@ mod tests {
             Err(CliFailure::Usage(said)) => Some(said.to_string()),
             Err(other) => panic!("{other:?}"),
         }
+    }
+
+    /// Who reads the help does not meet the refusal.
+    #[test]
+    fn the_help_says_when_a_file_counts() {
+        let help = |names: &[&str]| {
+            let mut found = command();
+            // What is global comes to the subcommands when the command line is built.
+            found.build();
+            for name in names {
+                let below = found.find_subcommand(name).expect("it is there").clone();
+                found = below;
+            }
+            let shown = found.render_long_help().to_string();
+            shown.split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        let words = "--config <FILE> Decide by this file, with --snapshot alone";
+        for names in [&["plan"][..], &["explain", "pod"], &["explain", "node"]] {
+            let help = help(names);
+            assert!(help.contains(words), "{names:?}: {help}");
+            assert_eq!(
+                help.matches("--config <FILE>").count(),
+                1,
+                "{names:?}: {help}"
+            );
+        }
+        let help = help(&["check"]);
+        assert!(
+            help.contains("--config <FILE> The configuration file"),
+            "{help}"
+        );
     }
 
     #[test]

@@ -102,7 +102,7 @@ impl StatusLayout {
         let (moving, mut others): (Vec<_>, Vec<_>) = status
             .machines
             .iter()
-            .partition(|(_, machine)| is_under_way(machine, now));
+            .partition(|(_, machine)| is_under_way(status, machine, now));
         let title = if moving.is_empty() {
             "Machines"
         } else {
@@ -156,7 +156,7 @@ impl StatusLayout {
                 machine.vmid.to_string(),
                 machine.node.as_ref().map_or("-", |_| "yes").to_owned(),
                 step(machine, now),
-                trouble(machine, now),
+                trouble(status, machine, now),
             ]
         });
         rows.collect()
@@ -166,12 +166,19 @@ impl StatusLayout {
 const MACHINES: [&str; 7] = ["MACHINE", "TYPE", "HOST", "VMID", "NODE", "STEP", "TROUBLE"];
 
 /// Whether a machine is being made, changed or removed, or something is wrong with it.
-fn is_under_way(machine: &MachineStatus, now: Time) -> bool {
+fn is_under_way(status: &DaemonStatus, machine: &MachineStatus, now: Time) -> bool {
     let settled = match machine.step {
         Some((step, _)) => step == Step::Done,
         None => machine.node.is_some(),
     };
-    machine.busy.is_some() || !settled || !trouble(machine, now).is_empty()
+    machine.busy.is_some() || !settled || !trouble(status, machine, now).is_empty()
+}
+
+/// Whether a machine's host is seen and offline.
+fn is_on_offline_host(status: &DaemonStatus, machine: &MachineStatus) -> bool {
+    let hosts = status.hosts.get(&machine.region);
+    let host = hosts.and_then(|hosts| hosts.get(&machine.host));
+    host.is_some_and(|host| !host.online)
 }
 
 /// How the daemon is, and what is wrong with it.
@@ -269,7 +276,7 @@ fn step(machine: &MachineStatus, now: Time) -> String {
 }
 
 /// What is in the way of the work on a machine, and what went wrong with it last.
-fn trouble(machine: &MachineStatus, now: Time) -> String {
+fn trouble(status: &DaemonStatus, machine: &MachineStatus, now: Time) -> String {
     let waits = machine.waits.as_ref().filter(|wait| stuck(wait, now));
     let waits = waits.map(|wait| {
         let since = render::whole_seconds(now.since(wait.since));
@@ -285,7 +292,10 @@ fn trouble(machine: &MachineStatus, now: Time) -> String {
         .collect();
     let differs = (!differs.is_empty()).then(|| differs.join("; "));
     let ails = machine.ails.as_ref().map(ToString::to_string).or(differs);
-    match (waits.or(ails), failed) {
+    // Kubernetes takes some time to see it, and sees nothing of a machine without a node.
+    let offline = is_on_offline_host(status, machine);
+    let offline = offline.then(|| "its host is offline".to_owned());
+    match (waits.or(ails).or(offline), failed) {
         (Some(now), Some(failed)) => format!("{}; before: {failed}", unended(&now)),
         (now, failed) => now.or(failed).unwrap_or_default(),
     }
@@ -543,6 +553,40 @@ mod tests {
             },
             ..DaemonStatus::default()
         }
+    }
+
+    /// What it was doing when its host went is no word on how it is.
+    #[test]
+    fn a_machine_on_an_offline_host_is_in_trouble() {
+        let mut status = DaemonStatus {
+            machines: BTreeMap::from([(
+                Arc::from("small-a"),
+                machine(9001, true, Step::Done, Span::minutes(5)),
+            )]),
+            ..DaemonStatus::default()
+        };
+        let told = |status: &DaemonStatus| {
+            let one = &status.machines["small-a"];
+            (trouble(status, one, NOW), is_under_way(status, one, NOW))
+        };
+        assert_eq!(
+            told(&status),
+            (String::new(), false),
+            "its host is not seen"
+        );
+        for (online, said) in [(true, ""), (false, "its host is offline")] {
+            let host = HostState {
+                online,
+                ..HostState::default()
+            };
+            let hosts = BTreeMap::from([(Arc::from("pve1"), host)]);
+            status.hosts = BTreeMap::from([(Arc::from("default"), hosts)]);
+            assert_eq!(told(&status), (said.to_owned(), !online));
+        }
+        let one = status.machines.get_mut("small-a").expect("there");
+        one.waits = Some(wait("PVE does not answer", Span::minutes(5), true));
+        let said = told(&status).0;
+        assert_eq!(said, "waits, for 5m: PVE does not answer");
     }
 
     /// Found by it: on 24 lines hosts and storages, and below the edge the machines that one waits for.

@@ -1,5 +1,6 @@
 //! What is wrong with a file, all of it at once.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 
@@ -7,9 +8,13 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 use super::place::{self, KeyPath};
+use super::rules::RuleProblem;
 
 /// Last parts of keys whose values are secrets as a whole, or may have some in them.
 const SECRET_KEYS: [&str; 5] = ["url", "body", "user_data", "vendor_data", "network_config"];
+
+/// A list of this many bytes is told again with each problem that has it; a longer one once.
+const MAX_REPEATED: usize = 60;
 
 /// Everything that is wrong with a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,8 +165,17 @@ impl<'t> Collector<'t> {
         ));
     }
 
+    /// A problem by a rule.
+    pub(super) fn of_rule(&mut self, root: &Spanned<DeTable<'_>>, found: RuleProblem) {
+        let name = found.of_key.then(|| place::name_span_of(root, &found.path));
+        match name.flatten() {
+            Some(span) => self.at_span(Some(&found.path), &span, found.message),
+            None => self.at_path(root, &found.path, found.message),
+        }
+    }
+
     /// A problem at a path, which need not be in the text.
-    pub(super) fn at_path(&mut self, root: &Spanned<DeTable<'_>>, path: &KeyPath, message: String) {
+    fn at_path(&mut self, root: &Spanned<DeTable<'_>>, path: &KeyPath, message: String) {
         match place::span_of(root, path) {
             Some(span) => {
                 let present = place::path_of(root, &span).as_ref() == Some(path);
@@ -190,10 +204,35 @@ impl<'t> Collector<'t> {
     /// All of them, in the order of the text.
     pub(super) fn finish(mut self, file: &str) -> ConfigErrors {
         self.found.sort_by_key(|(at, _)| *at);
+        let mut problems: Vec<ConfigProblem> =
+            self.found.into_iter().map(|(_, problem)| problem).collect();
+        tell_lists_once(&mut problems);
         ConfigErrors {
             file: file.to_owned(),
-            problems: self.found.into_iter().map(|(_, problem)| problem).collect(),
+            problems,
         }
+    }
+}
+
+/// What stands before a list of all names that a table takes.
+const LISTS: [&str; 2] = ["the keys here are ", "the options here are "];
+/// In the place of a list that was told before.
+const TOLD: &str = "told above";
+
+/// A long list that several problems have at their ends is told with the first of them.
+fn tell_lists_once(problems: &mut [ConfigProblem]) {
+    let mut told: BTreeSet<String> = BTreeSet::new();
+    for problem in problems {
+        let begins = LISTS.iter().find_map(|begin| {
+            let at = problem.message.find(begin)?;
+            Some(at + begin.len())
+        });
+        let Some(at) = begins else { continue };
+        let list = problem.message.split_off(at);
+        // What is short is no burden, and whoever reads it need not look for it.
+        let again = list.len() > MAX_REPEATED && told.contains(&list);
+        problem.message.push_str(if again { TOLD } else { &list });
+        told.insert(list);
     }
 }
 

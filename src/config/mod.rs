@@ -140,10 +140,14 @@ fn check(
     let mut found = rules::Problems::none(trials);
     let mut settings = rules::resolve(&read.file, &mut found);
     settings.text = text.into();
-    for (path, message) in found.found {
+    for found in found.found {
         // What could not be read has been reported; that its default is wrong too is no news.
-        if !read.unread.iter().any(|unread| unread.explains(&path)) {
-            problems.at_path(&read.root, &path, message);
+        if !read
+            .unread
+            .iter()
+            .any(|unread| unread.explains(&found.path))
+        {
+            problems.of_rule(&read.root, found);
         }
     }
     if problems.is_empty() {

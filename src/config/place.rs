@@ -127,6 +127,18 @@ pub(super) fn span_of(root: &Root<'_>, path: &KeyPath) -> Option<Range<usize>> {
     found
 }
 
+/// The span of the last name of a path; `None` where the path is not in the text, or leads through a list.
+pub(super) fn name_span_of(root: &Root<'_>, path: &KeyPath) -> Option<Range<usize>> {
+    let (last, above) = path.0.split_last()?;
+    let mut table = root.get_ref();
+    for key in above {
+        let (_, value) = table.get_key_value(key.as_str())?;
+        table = value.get_ref().as_table()?;
+    }
+    let (name, _) = table.get_key_value(last.as_str())?;
+    Some(name.span())
+}
+
 /// Takes the innermost entry around a span out of the table, and gives its path. `None` when there is none.
 pub(super) fn remove(table: &mut DeTable<'_>, span: &Range<usize>) -> Option<KeyPath> {
     let mut path = path_of(&Spanned::new(0..usize::MAX, table.clone()), span)?;

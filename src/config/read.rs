@@ -10,6 +10,7 @@ use toml::de::DeTable;
 use super::error::Collector;
 use super::file::ConfigFile;
 use super::place::{self, KeyPath};
+use super::rules::options;
 
 /// Errors of syntax and type gathered from one file; nobody mends more at once.
 const MAX_PROBLEMS: usize = 50;
@@ -84,6 +85,7 @@ pub(super) fn read<'t>(text: &'t str, problems: &mut Collector<'t>) -> Option<Re
             let known = path
                 .as_ref()
                 .and_then(|path| variants(&readable, path, message));
+            let known = path.as_ref().and_then(options::wrong_name).or(known);
             let said =
                 known.unwrap_or_else(|| reworded(message, path.as_ref(), header(text, &span)));
             problems.at_span(path.as_ref(), &span, said);

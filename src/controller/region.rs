@@ -23,6 +23,7 @@ use crate::controller::kept_space::KeptSpace;
 use crate::controller::loads::HostLoads;
 use crate::controller::machines::{LastVmConfig, Observed};
 use crate::controller::storage_backings::StorageBackings;
+use crate::controller::template_mark;
 use crate::controller::templates::{self, RegionTemplates};
 use crate::model::foreign::ForeignText;
 use crate::model::mark::Ownership;
@@ -515,6 +516,13 @@ impl RegionWatcher {
         }
     }
 
+    /// The template that `template try` tries with a VM, if that made it.
+    fn template_tried(&self, vmid: u32, config: &VmConfig) -> Option<Arc<str>> {
+        let cluster = &self.settings.broker.allow.cluster_name;
+        let mark = template_mark::read_trial(vmid, config, cluster)?;
+        Some(mark.template.into())
+    }
+
     fn vm(&self, vmid: u32, guest: &GuestResource, resources: &ClusterResources) -> Vm {
         let known = self.known.get(&vmid).filter(|known| {
             known.fingerprint == Fingerprint::of(guest)
@@ -565,6 +573,9 @@ impl RegionWatcher {
             ownership: known
                 .filter(|_| in_range)
                 .map(|known| known.config.ownership()),
+            trial_of: known
+                .filter(|_| in_range)
+                .and_then(|known| self.template_tried(vmid, &known.config)),
             disks: known
                 .filter(|_| in_range)
                 .map(|known| templates::sizes(&known.config))

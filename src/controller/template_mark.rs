@@ -120,6 +120,12 @@ pub fn is_built(vmid: u32, config: &VmConfig) -> bool {
     mark.is_some_and(|mark| mark.stage == BuildStage::Ready)
 }
 
+/// The mark of a VM that `template try` made with this cluster's configuration; `None` for any other VM.
+pub fn read_trial(vmid: u32, config: &VmConfig, cluster: &str) -> Option<TemplateMark> {
+    let mark = TemplateMark::read(vmid, config)?;
+    (mark.stage == BuildStage::Trial && mark.cluster == cluster && !config.template).then_some(mark)
+}
+
 /// The first bytes of a SHA-256 in hexadecimal.
 pub fn hex(text: &[u8], bytes: usize) -> String {
     let sum = Sha256::digest(text);
@@ -171,6 +177,35 @@ mod tests {
         assert!(text.contains("\"kernel\":[\"6.12\"]"), "{text}");
         assert_eq!(read(8000, &text), Some(failed));
         assert_eq!(read(8000, &text.replace("6.12", "6.13")), None);
+    }
+
+    /// What is told as a trial's is told to be removed by the next one: that looks at nothing else.
+    #[test]
+    fn a_trial_is_known_by_the_whole_mark_and_not_by_its_name() {
+        let trial = TemplateMark {
+            stage: BuildStage::Trial,
+            ..mark()
+        };
+        let known = |vmid: u32, cluster: &str, more: serde_json::Value, mark: &TemplateMark| {
+            let mut config =
+                json!({ "name": "pve-autoscaler-trial-8000", "description": mark.describe() });
+            for (key, value) in more.as_object().into_iter().flatten() {
+                config[key] = value.clone();
+            }
+            read_trial(vmid, &VmConfig::read(&config), cluster).map(|mark| mark.template)
+        };
+        assert_eq!(
+            known(8000, "home", json!({}), &trial),
+            Some("debian".to_owned())
+        );
+        assert_eq!(known(8000, "other", json!({}), &trial), None);
+        assert_eq!(known(8001, "home", json!({}), &trial), None, "a copy");
+        assert_eq!(known(8000, "home", json!({}), &mark()), None, "a build");
+        assert_eq!(known(8000, "home", json!({ "template": 1 }), &trial), None);
+        let edited = json!({ "description": trial.describe().replace("debian", "rocky") });
+        assert_eq!(known(8000, "home", edited, &trial), None);
+        let bare = json!({ "description": "" });
+        assert_eq!(known(8000, "home", bare, &trial), None, "its name alone");
     }
 
     #[test]

@@ -161,6 +161,10 @@ pub struct Vm {
     pub uuid: Option<Arc<str>>,
     /// What its description says; `None` when not read (outside our VMID range, or a container).
     pub ownership: Option<Ownership>,
+    /// The template that `pve-autoscaler template try` tries with it, by the mark of this configuration in its description; `None` for
+    /// any other VM, and while that was not read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trial_of: Option<Arc<str>>,
     /// The fixed addresses that its configuration gives it; `None` while that was not read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Vec<IpAddr>>,

@@ -340,6 +340,7 @@ impl From<&GuestResource> for region::Vm {
             onboot: false,
             uuid: None,
             ownership: None,
+            trial_of: None,
             addresses: None,
             devices: None,
             pins: None,

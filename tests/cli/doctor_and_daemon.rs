@@ -403,6 +403,37 @@ const SPOILT: &[Spoiling] = &[
         daemon: Some("the host pve1 has 32 CPUs, one of this type has 64"),
     },
     Spoiling {
+        name: "more memory is to stay free than any host has",
+        spoil: |given, _| given.pool("min_free_memory = \"900GiB\"\n"),
+        with: "",
+        doctor: (
+            "hosts",
+            "no host could hold a machine of instance type small (memory 4Gi, 2 cores), however empty it is: pve1 has ",
+        ),
+        daemon: Some("and min_free_memory keeps 900Gi"),
+    },
+    Spoiling {
+        name: "more cores are to stay free than any host has",
+        spoil: |given, _| given.pool("min_free_cores = 31\n"),
+        with: "",
+        doctor: (
+            "hosts",
+            "pve1 has 32 CPUs, and min_free_cores keeps 31 free",
+        ),
+        daemon: Some("and min_free_cores keeps 31"),
+    },
+    Spoiling {
+        name: "guests may be promised too few cores of any host",
+        spoil: |given, _| {
+            let range = "vmids = \"9100-9120\"\n";
+            let lines = "cpu_overcommit = 1\nhost_cores_reserve = 31\n";
+            given.file.push((range, format!("{range}{lines}")));
+        },
+        with: "",
+        doctor: ("hosts", "cores that guests of pve1 may have: 1"),
+        daemon: Some("cores left for VMs within cpu_overcommit"),
+    },
+    Spoiling {
         name: "the hosts' CPU is another one",
         spoil: |given, _| given.template("cpu_type = \"x86-64-v4\"\n"),
         with: "",

@@ -11,6 +11,7 @@ use pve_autoscaler::sim::pve::{AclSpec, PveSpec, StorageKind};
 use serde_json::{Value, json};
 
 use super::simulators::{Process, Simulators};
+use super::templates::{make_trial, wait_until_listed};
 use super::terminal::on_terminal;
 use super::{program, text};
 
@@ -220,6 +221,36 @@ fn check_live_warns_of_foreign_vms_and_of_clocks() {
         said.contains("the clock of pve2 and this host's differ by 1m"),
         "{said}"
     );
+}
+
+/// What an interrupted trial left is nobody else's: all who look at the range say what removes it.
+#[test]
+fn the_vm_of_a_trial_is_told_with_what_removes_it() {
+    let simulators = Simulators::start(&PveSpec::default());
+    let made = kubeconfig(&simulators);
+    assert_eq!(made.status.code(), Some(0), "{}", text(&made.stderr));
+    let config = simulators.config(&simulators.path("kubeconfig"), TEMPLATE, "9100-9120");
+    make_trial(&simulators, 9_000, 9_120);
+    wait_until_listed(&simulators, &[9_120]);
+
+    let (code, said) = check_as(&own_name(), &config);
+    assert_eq!(code, Some(0), "{said}");
+    let warned = "warning: region default: VM 9120 in our range is of `pve-autoscaler template try`, which tries the template debian with it; unless that runs on pve1, \
+        it was interrupted or told to keep the VM; `pve-autoscaler template try debian` removes it before it tries anew";
+    assert!(said.contains(warned), "{said}");
+    assert!(!said.contains("that are not ours"), "{said}");
+
+    let socket = simulators.path("control.sock");
+    let _daemon = start_daemon(&simulators, &config, &socket);
+    let warning = "VM 9120 (pve-autoscaler-trial-9120): `pve-autoscaler template try` tries the template debian with it, and removes it at its end; the next \
+        `pve-autoscaler template try debian` removes it";
+    asked(&socket, "plan", |plan| {
+        plan["report"]["warnings"].to_string().contains(warning)
+    });
+    let output = program().args(["status", "--socket"]).arg(&socket).output();
+    let said = text(&output.expect("it runs").stdout);
+    assert!(said.contains(warning), "{said}");
+    assert!(!said.contains("somebody else's"), "{said}");
 }
 
 #[test]

@@ -92,7 +92,8 @@ fn a_wrong_file_ends_with_2_and_names_the_place_on_stderr() {
 #[test]
 fn a_wrong_option_of_pves_is_told_with_its_line_and_what_to_write() {
     let text_of_file = "version = 1\n[proxmox]\nvmids = \"9000-9019\"\n[template.a]\nvmid = 8000\n[template.a.options]\n\
-        rng = \"/dev/urandom\"\nonboot = true\nargs = \"-S\"\nkeyboard = \"dvorak\"\ntablet = false\n";
+        rng = \"/dev/urandom\"\nonboot = true\nargs = \"-S\"\nkeyboard = \"dvorak\"\ntablet = false\nvlan = 20\nboot_disk = \"scsi0\"\n\
+        bootdisk = \"scsi0\"\nssh_keys = [\"x\"]\nusb14 = \"spice\"\ncolour = \"red\"\n";
     let (_folder, path) = file(text_of_file);
     let output = program()
         .arg("check")
@@ -103,10 +104,16 @@ fn a_wrong_option_of_pves_is_told_with_its_line_and_what_to_write() {
     assert_eq!(output.status.code(), Some(2));
     let (said, name) = (text(&output.stderr), path.display());
     for wanted in [
-        "7:7: template.a.options.rng = \"/dev/urandom\": PVE has no such option of a VM; did you mean `rng0`? the options here are acpi, ",
-        "8:10: template.a.options.onboot = true: cannot be set here: expected onboot of the template",
-        "9:8: template.a.options.args = \"-S\": cannot be set here: arguments of QEMU reach every file",
+        "7:1: template.a.options.rng: PVE has no such option of a VM; did you mean `rng0`? the options here are acpi, ",
+        "8:1: template.a.options.onboot: cannot be set here: expected template.a.onboot",
+        "9:1: template.a.options.args: cannot be set here: arguments of QEMU reach every file",
         "10:12: template.a.options.keyboard = \"dvorak\": expected one of de, de-ch",
+        "12:1: template.a.options.vlan: is no option of PVE's but a key of [template.a]; expected it there, above the line [template.a.options]",
+        "13:1: template.a.options.boot_disk: is no option of PVE's but a key of [template.a]; ",
+        "14:1: template.a.options.bootdisk: cannot be set here: expected template.a.create.boot, or template.a.boot_disk\n",
+        "15:12: template.a.options.ssh_keys = [\"x\"]: is no option of PVE's but a key of [template.a]; ",
+        "16:1: template.a.options.usb14: PVE has no such option of a VM; it has usb0 to usb13\n",
+        "17:1: template.a.options.colour: PVE has no such option of a VM; the options here are told above\n",
     ] {
         assert!(
             said.contains(&format!("{name}:{wanted}")),
@@ -114,6 +121,12 @@ fn a_wrong_option_of_pves_is_told_with_its_line_and_what_to_write() {
         );
     }
     assert!(!said.contains("tablet ="), "{said}");
+    // The name is what is wrong, and it is what is underlined.
+    assert!(said.contains("vlan = 20\n"), "{said}");
+    let below = said.split("vlan = 20\n").nth(1).unwrap_or_default();
+    let marks = below.lines().next().unwrap_or_default();
+    assert!(marks.trim_end().ends_with("| ^^^^"), "{marks:?}: {said}");
+    assert_eq!(said.matches("vmstatestorage").count(), 1, "{said}");
 }
 
 #[test]

@@ -386,6 +386,22 @@ fn what_cannot_be_read_is_told_with_key_value_and_line() {
             "kpNodeCores=2\nnonsense\n",
             "standard input:2: expected a line such as kpNodeCores=2",
         ),
+        (
+            "kproximate:\n  config:\n    kpNodeCores: 2\n    kpNodeTemplateName: \"\"\n",
+            "standard input:4: kproximate.config.kpNodeTemplateName is empty, and kproximate does not start without it",
+        ),
+        (
+            "kpNodeCores=2\npmUserID=\n",
+            "standard input:2: pmUserID is empty, and kproximate does not start without it",
+        ),
+        (
+            "kpNodeCores: 2\npmUrl:\n",
+            "standard input:2: pmUrl is empty, and kproximate does not start without it",
+        ),
+        (
+            "kpNodeCores: 2\npmUrl: 10.0.0.1\n",
+            "standard input:2: pmUrl = \"10.0.0.1\": expected a URL such as https://HOST:8006/api2/json",
+        ),
         ("", "no setting of kproximate is in it"),
         (
             "kind: Deployment\nspec: {template: {spec: {containers: [{envFrom: []}]}}}\n",
@@ -400,6 +416,37 @@ fn what_cannot_be_read_is_told_with_key_value_and_line() {
     assert!(
         refused(b"kpNodeCores: \xff\n").contains("line 1 has a byte that is none of it (byte 13 ")
     );
+}
+
+/// The chart's own values have none of what must be given: what another file gives counts. A URL without a port is kept as it is and said.
+#[test]
+fn what_is_empty_in_one_file_may_stand_in_another() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(
+        path("chart.yaml"),
+        "kproximate:\n  config:\n    kpNodeTemplateName: \"\"\n    pmUrl: \"\"\n    pmUserID:\n    kpNodeLabels: \"\"\n",
+    )
+    .expect("written");
+    std::fs::write(
+        path("own.yaml"),
+        "kproximate:\n  config:\n    kpNodeTemplateName: debian\n    pmUrl: https://pve.example/api2/json\n    pmUserID: a@pve!b\n",
+    )
+    .expect("written");
+    for files in [["chart.yaml", "own.yaml"], ["own.yaml", "chart.yaml"]] {
+        let paths = files.map(path);
+        let output = run(&paths.each_ref().map(|path| &**path), b"");
+        let (told, said) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(told.contains("vm_name = \"debian\""), "{told}");
+        let told = told.replace("\n# ", " ");
+        for words in [
+            "endpoints = [\"https://pve.example\"]",
+            "it has no port, which is 443; PVE itself answers at 8006",
+        ] {
+            assert!(told.contains(words), "no {words:?} in\n{told}");
+        }
+    }
 }
 
 #[test]

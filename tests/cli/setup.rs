@@ -5,7 +5,6 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
 
 use pve_autoscaler::model::cpus::CpuSet;
 use pve_autoscaler::model::mark::Mark;
@@ -15,7 +14,7 @@ use pve_autoscaler::sim::pve::{AclSpec, PveSpec, TokenSpec, VNetSpec};
 
 use super::live::own_name;
 use super::simulators::Simulators;
-use super::templates::{administrator, clone_as};
+use super::templates::{clone_as, make_trial, wait_until_listed};
 use super::terminal::on_terminal;
 use super::{program, text};
 
@@ -282,20 +281,9 @@ fn machines_that_are_there_keep_their_range_and_names() {
         let named = (&*mark.machine, &*mark.line());
         clone_as(&place.simulators, TEMPLATE, vmid, named);
     }
-    // Hosts tell each other of their VMs every ten seconds.
-    let client = administrator(&place.simulators);
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    for _ in 0..60 {
-        let resources = runtime.block_on(client.resources());
-        let guests = resources.expect("they are told").guests;
-        if [4_003, 5_003, 6_003, 7_003]
-            .iter()
-            .all(|vmid| guests.contains_key(vmid))
-        {
-            break;
-        }
-        thread::sleep(Duration::from_millis(500));
-    }
+    // An interrupted trial left a VM at the end of the range, which is to reach to it as before.
+    make_trial(&place.simulators, TEMPLATE, 7_999);
+    wait_until_listed(&place.simulators, &[4_003, 5_003, 6_003, 7_003, 7_999]);
     let (code, said) = place.run(&["--dry-run"]);
     assert_eq!(code, Some(0), "{said}");
     for words in [
@@ -305,6 +293,8 @@ fn machines_that_are_there_keep_their_range_and_names() {
         "what machines of ours call their template, by their marks",
         "under the name \"home\", and the file has \"default\"",
         "are left alone: 5003.",
+        "VM 7999 in 7000-7999 is of `pve-autoscaler template try`",
+        "the next `pve-autoscaler template try debian` removes it",
         "+ vmids = \"7000-7999\"",
         "+ [template.base]",
         "+ [pool.batch]",

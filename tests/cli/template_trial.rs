@@ -55,6 +55,26 @@ fn a_good_template_passes_and_nothing_is_left() {
     assert_eq!(tried.expect("the guest was asked"), "api.example:6443\n");
 }
 
+/// After a change of the definition that not all hosts have yet, the older copy has the lower VMID.
+#[test]
+fn without_a_host_the_copy_of_the_definition_as_it_is_is_tried() {
+    let bench = bench(FACTS);
+    let text = std::fs::read_to_string(&bench.config).expect("it is there");
+    let changed = text.replace(
+        "kubernetes = \"1.34\"",
+        "kubernetes = \"1.34\"\npackages = [\"gizmo\"]",
+    );
+    assert_ne!(changed, text);
+    std::fs::write(&bench.config, changed).expect("written");
+    bench.good(&["build", "--host", "pve3"]);
+    let said = bench.good(&["try"]);
+    assert!(said.contains("cloning VM 8001 to VM 9120"), "{said}");
+    assert!(said.contains("ok: template debian on pve3"), "{said}");
+    assert!(!said.contains("debian on pve2"), "{said}");
+    let said = bench.good(&["try", "--host", "pve2"]);
+    assert!(said.contains("cloning VM 8000 to VM 9120"), "{said}");
+}
+
 #[test]
 fn what_would_fail_a_join_is_said_and_ends_with_1() {
     let facts = FACTS.replace("hostname=NAME", "hostname=localhost");

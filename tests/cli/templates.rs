@@ -8,12 +8,15 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use pve_autoscaler::clock::Clock;
+use pve_autoscaler::controller::template_mark::{BuildStage, TemplateMark};
 use pve_autoscaler::pve::transport::https::{Https, TokenOptions};
 use pve_autoscaler::pve::{Client, CloneVm, ConfigUpdate, GuestResource, Poll};
 use pve_autoscaler::sim::pve::PveSpec;
 use sha2::{Digest as _, Sha256};
 
+use super::live::TEMPLATE;
 use super::simulators::Simulators;
+use super::terminal::on_terminal;
 use super::{program, text};
 
 const IMAGE: &str = "https://images.example/debian-13.qcow2";
@@ -192,7 +195,7 @@ impl Bench {
 
     /// Rows of `template list`, without their ages.
     fn listed(&self) -> Vec<String> {
-        let said = self.good(&["list"]);
+        let said = self.good(&["list", "-o", "wide"]);
         // Below the table stands what is said of old ones.
         let rows = said.lines().skip(1).take_while(|line| !line.is_empty());
         let cells = rows.map(|row| row.split_whitespace().take(7).collect::<Vec<_>>().join(" "));
@@ -251,12 +254,31 @@ fn a_template_is_built_on_every_host_rebuilt_when_its_definition_changes_and_old
 
     bench.define("kubernetes = \"1.34\"\npackages = [\"nfs-common\"]", SUM);
     assert!(bench.listed().iter().all(|row| row.contains("ready older")));
+    let said = bench.good(&["list"]);
+    let told = "Machines are made of debian as an older definition says, on pve1, pve2, pve3: `pve-autoscaler template build debian` builds it";
+    assert!(said.contains(told), "{said}");
     let said = bench.good(&["build", "--host", "pve1"]);
     assert!(
         said.contains("VM 8000, the template before, is called built-old-8000 now"),
         "{said}"
     );
     assert!(said.contains("the image is there: local:import/"), "{said}");
+    // Two of one template on a host, as after every rebuild, on the terminal that everybody has.
+    let config = bench.config.display().to_string();
+    let shown = on_terminal(80, &["template", "list", "--config", &config]);
+    let row = |cells: &str| {
+        let mut lines = shown.lines();
+        let found = lines.any(|line| {
+            let found = line.split_whitespace().collect::<Vec<_>>().join(" ");
+            found.starts_with(cells)
+        });
+        assert!(found, "{cells}: {shown}");
+    };
+    row("TEMPLATE HOST VMID STATE DEFINITION CLONES AGE");
+    row("debian pve1 8000 old older 0 ");
+    row("debian pve1 8003 ready current 0 ");
+    row("debian pve2 8001 ready older 0 ");
+    assert!(!shown.contains("HOST:"), "{shown}");
     let said = bench.good(&["prune"]);
     for words in [
         "debian on pve1: VM 8000 (built-old-8000) is removed",
@@ -267,6 +289,40 @@ fn a_template_is_built_on_every_host_rebuilt_when_its_definition_changes_and_old
         assert!(said.contains(words), "{words:?} is not in {said}");
     }
     assert_eq!(bench.listed().len(), 3, "{:?}", bench.listed());
+}
+
+/// Whoever made the templates asks the same command for them.
+#[test]
+fn templates_made_by_hand_are_listed() {
+    let bench = Bench::new();
+    let path = bench.simulators.path("admin.conf");
+    bench.simulators.config(&path, TEMPLATE, "9100-9120");
+    clone_as(&bench.simulators, 9_000, 9_110, ("linked", "mine"));
+    let said = bench.good(&["list"]);
+    let rows: Vec<String> = said
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            "TEMPLATE HOST VMID STATE DEFINITION CLONES AGE",
+            "debian pve1 9000 ready by hand 1 -",
+        ],
+        "{said}"
+    );
+    let (code, said) = bench.run(&["list", "-o", "json"]);
+    assert_eq!(code, Some(0), "{said}");
+    let told: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(told[0]["clones"], serde_json::json!([9_110]), "{told}");
+    assert_eq!(told[0]["definition"], "none", "{told}");
+
+    bench.simulators.config(&path, "nowhere", "9100-9120");
+    let said = bench.good(&["list"]);
+    assert_eq!(
+        said,
+        "Not there: debian; `pve-autoscaler doctor` says which templates PVE shows.\n"
+    );
 }
 
 /// A resource pool carries the right to clone what is built anew; old templates stay in it.
@@ -409,6 +465,37 @@ pub(crate) fn clone_as(
         let end = client.wait_task(&task, within, Poll::default()).await;
         assert_eq!(format!("{:?}", end.expect("it ends")), "Ok");
     });
+}
+
+/// Makes the VM that an interrupted `template try debian` of a configuration without `kubernetes.name` leaves.
+pub(crate) fn make_trial(simulators: &Simulators, template: u32, vmid: u32) {
+    let mark = TemplateMark {
+        template: "debian".to_owned(),
+        cluster: "default".to_owned(),
+        vmid,
+        definition: String::new(),
+        stage: BuildStage::Trial,
+        by: "pve1/0".to_owned(),
+        begun: 1_795_000_000,
+        unknown: [].into(),
+    };
+    let name = format!("pve-autoscaler-trial-{vmid}");
+    clone_as(simulators, template, vmid, (&name, &mark.describe()));
+}
+
+/// Waits until PVE lists these guests: hosts tell each other of their VMs every ten seconds.
+pub(crate) fn wait_until_listed(simulators: &Simulators, vmids: &[u32]) {
+    let client = administrator(simulators);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    for _ in 0..60 {
+        let resources = runtime.block_on(client.resources());
+        let guests = resources.expect("they are told").guests;
+        if vmids.iter().all(|vmid| guests.contains_key(vmid)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    panic!("PVE does not list all of {vmids:?}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::action::{Kind, NodeRef, Precondition, Reason, Target};
+use model::action::{Kind, NodeRef, Precondition, Reason, Target, is_being_made};
 use model::cluster::{Node, ReadyStatus};
 use model::identity;
 use model::mark::Ownership;
@@ -342,7 +342,17 @@ fn strange(
                 host: vm.host.clone(),
             })
         }
-        Some(Ownership::Unmarked) => (!vm.template).then(|| Warning::ForeignVm { vm: at() }),
+        Some(Ownership::Unmarked) if vm.template => None,
+        Some(Ownership::Unmarked) => Some(match &vm.trial_of {
+            Some(template) => Warning::TrialVm {
+                vm: at(),
+                template: template.clone(),
+            },
+            None => Warning::ForeignVm {
+                vm: at(),
+                being_made: is_being_made(vm.lock.as_deref()),
+            },
+        }),
         None => None,
     }
 }

@@ -419,6 +419,7 @@ impl Lab {
             onboot: false,
             uuid: Some(format!("uuid-{name}").into()),
             ownership: Some(Ownership::Marked(machine.mark.clone())),
+            trial_of: None,
             disks: BTreeMap::new(),
             unread: None,
             addresses: Some(Vec::new()),

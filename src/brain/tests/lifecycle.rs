@@ -482,6 +482,47 @@ fn foreign_vms_in_our_range_are_named() {
     );
 }
 
+/// A trial's VM is told with the command that removes it, and nothing is done to it.
+#[test]
+fn a_vm_of_template_try_is_told_as_one_and_left_alone() {
+    let told = |edit: &dyn Fn(&mut Vm)| {
+        let lab = pool().with(|lab| {
+            let region = lab.snapshot.regions.get_mut("home").expect("home");
+            let mut vm = Vm {
+                name: "pve-autoscaler-trial-9042".into(),
+                ownership: Some(Ownership::Unmarked),
+                ..Vm::default()
+            };
+            edit(&mut vm);
+            region.vms.insert(9042, vm);
+        });
+        let decision = lab.decide();
+        assert!(decision.plan.is_empty());
+        decision.report.warnings
+    };
+    let vm = "region home: VM 9042 (pve-autoscaler-trial-9042): ";
+    let trial = told(&|vm| vm.trial_of = Some("debian".into()));
+    assert_eq!(
+        trial,
+        [format!(
+            "{vm}`pve-autoscaler template try` tries the template debian with it, and removes it at its end; the next `pve-autoscaler template try debian` removes it where that was interrupted or told to keep it"
+        )]
+    );
+    // Its name proves nothing.
+    let named = told(&|_| {});
+    assert_eq!(
+        named,
+        [format!("{vm}somebody else's, inside our VMID range")]
+    );
+    let begun = told(&|vm| vm.lock = Some("clone".into()));
+    assert_eq!(
+        begun,
+        [format!(
+            "{vm}it is being made, by somebody else or by `pve-autoscaler template try`, inside our VMID range"
+        )]
+    );
+}
+
 #[test]
 fn nothing_is_destroyed_for_a_pool_that_left_the_configuration() {
     for lab in [failed(Step::Join, false), pool().ours("m", "p", "one")] {

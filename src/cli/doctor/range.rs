@@ -7,8 +7,10 @@ use std::sync::Arc;
 use super::ClusterId;
 use super::finding::Findings;
 use super::region::{RegionSeen, SeenRegion};
+use crate::cli::host_name;
 use crate::config::Settings;
 use crate::controller::journal::{Journal, JournalEntry};
+use crate::controller::template_mark::{self, TemplateMark};
 use crate::model::action::is_being_made;
 use crate::model::cluster::Node;
 use crate::model::identity;
@@ -101,6 +103,7 @@ pub(super) fn judge(
         return;
     };
     let (mut ours, mut foreign, mut damaged) = (0, Vec::new(), Vec::new());
+    let mut trials = Vec::new();
     for (vmid, guest) in seen
         .resources
         .guests
@@ -112,8 +115,11 @@ pub(super) fn judge(
                 ours += 1;
             }
             Some(Ownership::Damaged(why)) => damaged.push(format!("{vmid} ({why})")),
-            _ if is_being_made(guest.lock.as_deref()) => {}
-            _ => foreign.push(vmid.to_string()),
+            _ => match trial(seen, *vmid, settings) {
+                Some(trial) => trials.push((*vmid, trial)),
+                None if is_being_made(guest.lock.as_deref()) => {}
+                None => foreign.push(vmid.to_string()),
+            },
         }
     }
     findings.fine(format!(
@@ -130,6 +136,9 @@ pub(super) fn judge(
         ours,
         findings,
     );
+    for (vmid, trial) in trials {
+        judge_trial(name, vmid, &trial, settings, findings);
+    }
     if !foreign.is_empty() {
         findings
             .warning(format!(
@@ -145,6 +154,42 @@ pub(super) fn judge(
                 some(&damaged)
             ))
             .mend("somebody changed the line that begins with pve-autoscaler in the VM's notes: put it back as it was, or destroy the VM (qm destroy VMID) once its node is drained and deleted");
+    }
+}
+
+/// The mark of a VM that `template try` made with this configuration.
+fn trial(seen: &RegionSeen, vmid: u32, settings: &Settings) -> Option<TemplateMark> {
+    let cluster = &settings.broker.allow.cluster_name;
+    template_mark::read_trial(vmid, seen.configs.get(&vmid)?, cluster)
+}
+
+/// Says of a VM of `template try` whether that runs, and what removes the VM where it does not.
+fn judge_trial(
+    region: &str,
+    vmid: u32,
+    trial: &TemplateMark,
+    settings: &Settings,
+    findings: &mut Findings,
+) {
+    let template = &trial.template;
+    let about = format!(
+        "region {region}: VM {vmid} in our range is of `pve-autoscaler template try`, which tries the template {template} with it"
+    );
+    let (host, _) = trial.by.split_once('/').unwrap_or_default();
+    match trial.builder(&host_name::in_pve()) {
+        Some(process) => findings.fine(format!("{about} and runs as process {process}")),
+        None if settings.templates.contains_key(template.as_str()) => findings
+            .warning(format!(
+                "{about}; unless that runs on {host}, it was interrupted or told to keep the VM"
+            ))
+            .mend(format!(
+                "`pve-autoscaler template try {template}` removes it before it tries anew"
+            )),
+        None => findings
+            .warning(format!(
+                "{about}; unless that runs on {host}, it was interrupted or told to keep the VM, and the file has no such template any more"
+            ))
+            .mend(format!("qm stop {vmid}; qm destroy {vmid}, on its host")),
     }
 }
 
@@ -283,6 +328,57 @@ mod tests {
         assert_eq!(
             of_nodes(&nodes, "default"),
             [(9002, "small-c".into())].into()
+        );
+    }
+
+    /// A VM of a trial is no stranger's: the command that removes it is told, and none where the trial runs.
+    #[test]
+    fn a_vm_of_template_try_is_told_with_the_command_that_removes_it() {
+        let file =
+            "version = 1\n[proxmox]\nvmids = \"9000-9019\"\n[template.debian]\nvmid = 8000\n";
+        let settings = parse(file, "test").unwrap_or_else(|e| panic!("{e}"));
+        let said = |template: &str, cluster: &str, by: &str| {
+            let mark = TemplateMark {
+                template: template.to_owned(),
+                cluster: cluster.to_owned(),
+                vmid: 9019,
+                definition: String::new(),
+                stage: template_mark::BuildStage::Trial,
+                by: by.to_owned(),
+                begun: 0,
+                unknown: [].into(),
+            };
+            let mut seen = RegionSeen::default();
+            let guests = &mut seen.resources.guests;
+            guests.insert(9019, GuestResource::default());
+            let config = serde_json::json!({ "description": mark.describe() });
+            seen.configs.insert(9019, VmConfig::read(&config));
+            let mut findings = Findings::default();
+            judge(&seen, "default", &settings, None, &mut findings);
+            let said = findings.0.iter().skip(1).map(ToString::to_string);
+            said.collect::<Vec<_>>().join("\n")
+        };
+        let vm = "region default: VM 9019 in our range is of `pve-autoscaler template try`, which tries the template debian with it";
+        let of_a_gone_process = format!("{}/0", host_name::in_pve());
+        for by in ["pve7/1", &*of_a_gone_process] {
+            let (host, _) = by.split_once('/').expect("HOST/PID");
+            assert_eq!(
+                said("debian", "default", by),
+                format!(
+                    "warning: {vm}; unless that runs on {host}, it was interrupted or told to keep the VM; `pve-autoscaler template try debian` removes it before it tries anew"
+                )
+            );
+        }
+        let gone = said("rocky", "default", "pve7/1");
+        assert!(
+            gone.ends_with("no such template any more; qm stop 9019; qm destroy 9019, on its host"),
+            "{gone}"
+        );
+        // Another cluster's configuration, which names a template alike.
+        let other = said("debian", "other", "pve7/1");
+        assert!(
+            other.starts_with("warning: region default: VMs in our range that are not ours, and are left alone: 9019;"),
+            "{other}"
         );
     }
 

@@ -177,7 +177,12 @@ fn access(found: &FoundSettings, table: &mut Table) {
     table.offer("channel", "token", "");
     if let Some(url) = url {
         let endpoint = endpoint(url.hidden());
-        let why = format!("pmUrl ({})", url.place);
+        let port = if has_port(&endpoint) {
+            ""
+        } else {
+            "; it has no port, which is 443; PVE itself answers at 8006"
+        };
+        let why = format!("pmUrl ({}){port}", url.place);
         table.offer("endpoints", list([endpoint]), why);
     }
     let id = user.and_then(Setting::shown).unwrap_or_default();
@@ -231,6 +236,14 @@ fn endpoint(url: &str) -> String {
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
     format!("https://{host}")
+}
+
+/// Whether an endpoint names its port; the colons within the brackets of an IPv6 address are none.
+fn has_port(endpoint: &str) -> bool {
+    let host = endpoint.trim_start_matches("https://");
+    let rest = host.rsplit(']').next().unwrap_or_default();
+    let port = rest.rsplit_once(':').map_or("", |(_, port)| port);
+    !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit())
 }
 
 fn template(found: &FoundSettings) -> Table {

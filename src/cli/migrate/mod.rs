@@ -45,6 +45,7 @@ fn kproximate(options: &KproximateOptions) -> anyhow::Result<String> {
         look(&name, &text, &mut found);
         names.push(name);
     }
+    found.judge_empty();
     if !found.wrong.is_empty() {
         let lines = found.wrong.join("\n");
         return Err(anyhow!(

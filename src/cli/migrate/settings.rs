@@ -58,6 +58,9 @@ const KNOWN: [(&str, SettingKind); 33] = [
     ("waitSecondsForProvision", SettingKind::Whole),
 ];
 
+/// Settings without which kproximate does not start: its chart asks for each, and the programs give up without them.
+const REQUIRED: [&str; 3] = ["kpNodeTemplateName", "pmUrl", "pmUserID"];
+
 /// A number of the chart that is no setting of the programs.
 pub(super) const WORKERS: &str = "workerReplicaCount";
 
@@ -140,6 +143,8 @@ pub(super) struct FoundSettings {
     pub(super) elsewhere: bool,
     /// Everything that is wrong.
     pub(super) wrong: Vec<String>,
+    /// Of [`REQUIRED`] those that stand somewhere without a value: their paths and places.
+    empty: BTreeMap<&'static str, (String, String)>,
 }
 
 impl FoundSettings {
@@ -149,6 +154,17 @@ impl FoundSettings {
 
     pub(super) fn is_empty(&self) -> bool {
         self.settings.is_empty()
+    }
+
+    /// Notes as wrong what kproximate would not start with, once all files are read: another one may have the value.
+    pub(super) fn judge_empty(&mut self) {
+        for (key, (path, place)) in std::mem::take(&mut self.empty) {
+            if !self.settings.contains_key(key) {
+                self.wrong.push(format!(
+                    "{place}: {path} is empty, and kproximate does not start without it"
+                ));
+            }
+        }
     }
 }
 
@@ -393,9 +409,8 @@ impl SettingsReader<'_> {
 
     fn setting(&mut self, path: &str, key: &'static str, kind: SettingKind, value: &YamlNode) {
         let text = match &value.data {
-            YamlData::Null => return,
-            YamlData::Scalar(text) if text.is_empty() => return,
-            YamlData::Scalar(text) => text,
+            YamlData::Null => "",
+            YamlData::Scalar(text) => &**text,
             _ => {
                 let found = value.kind();
                 self.wrong(
@@ -405,6 +420,25 @@ impl SettingsReader<'_> {
                 return;
             }
         };
+        if text.is_empty() {
+            if REQUIRED.contains(&key) {
+                let told = (path.to_owned(), self.place(value.line));
+                self.found.empty.insert(key, told);
+            }
+            return;
+        }
+        if key == "pmUrl" && !is_url(text) {
+            // Before an @ may stand a password.
+            let host = without_secrets(text.rsplit('@').next().unwrap_or_default());
+            let shown = host.chars().take(60).collect::<String>();
+            self.wrong(
+                value.line,
+                &format!(
+                    "{path} = {shown:?}: expected a URL such as https://HOST:8006/api2/json: kproximate does not start with another one"
+                ),
+            );
+            return;
+        }
         if !fits(kind, text) {
             let shown = without_secrets(text).chars().take(60).collect::<String>();
             self.wrong(
@@ -417,9 +451,9 @@ impl SettingsReader<'_> {
             .found
             .settings
             .get(key)
-            .filter(|before| before.text != *text);
+            .filter(|before| before.text != text);
         let setting = Setting {
-            text: text.clone(),
+            text: text.to_owned(),
             kind,
             place: self.place(value.line),
             over: before.map(|before| before.place.clone()),
@@ -531,6 +565,17 @@ fn fits(kind: SettingKind, text: &str) -> bool {
     }
 }
 
+/// Whether a text is a URL that Go's HTTP client asks: it has a scheme and a host.
+fn is_url(text: &str) -> bool {
+    let text = text.trim().to_ascii_lowercase();
+    let rest = ["https://", "http://"]
+        .iter()
+        .find_map(|scheme| text.strip_prefix(scheme));
+    let host = rest.and_then(|rest| rest.split(['/', '?', '#']).next());
+    let host = host.map(|host| host.rsplit('@').next().unwrap_or_default());
+    host.is_some_and(|host| !host.is_empty() && !host.starts_with(':'))
+}
+
 /// As Go's `strconv.ParseBool` reads it.
 fn boolean(text: &str) -> Option<bool> {
     match text.trim() {
@@ -560,5 +605,27 @@ mod tests {
         );
         assert_eq!(nearest("replicas"), None);
         assert!(may_be_secret("apiToken") && !may_be_secret("replicas"));
+    }
+
+    #[test]
+    fn a_url_has_a_scheme_and_a_host() {
+        for good in [
+            "https://192.0.2.1:8006/api2/json",
+            "HTTPS://pve.example",
+            "http://u:p@pve:8006",
+            "https://[2001:db8::1]:8006/",
+        ] {
+            assert!(is_url(good), "{good}");
+        }
+        for bad in [
+            "192.0.2.1",
+            "pve:8006",
+            "https://",
+            "https:///api2",
+            "https://:8006",
+            "ftp://pve",
+        ] {
+            assert!(!is_url(bad), "{bad}");
+        }
     }
 }

@@ -305,7 +305,9 @@ fn way(answers: &SetupAnswers, channel: ChannelKind, proposal: &mut Proposal) {
 fn machines(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) -> Vmids {
     let ours = survey.ours.vmids();
     let guests = survey.pve.resources.guests.keys().copied();
-    let others: BTreeSet<u32> = guests.filter(|vmid| !ours.contains(vmid)).collect();
+    // The VM of a trial goes by itself, or with the next trial, which looks for it in the range.
+    let stays = |vmid: &u32| !ours.contains(vmid) && !survey.pve.trials.contains_key(vmid);
+    let others: BTreeSet<u32> = guests.filter(stays).collect();
     let answered = answers.proxmox.vmids.as_deref();
     let range = match answered.map(read_range) {
         Some(Ok(range)) => Some(range),
@@ -334,15 +336,28 @@ fn machines(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) ->
             format!("machines of ours are in it, by their marks, and no other guest: {named}")
         }
         Some(named) => format!("machines of ours are in it, by their marks: {named}"),
-        None => "for machines alone; no guest has a VMID in it".to_owned(),
+        None => "for machines alone; no other guest has a VMID in it".to_owned(),
     };
     proposal.choose("proxmox.vmids", &*text, why, answered.is_some());
     proposal.ask();
     proposal
         .notes
         .extend(warn_of_others(survey, &others, range));
+    proposal.notes.extend(tell_trials(survey, range));
     proposal.wanted.vmids = text;
     range
+}
+
+/// What there is to say of VMs of `template try` in the machines' range.
+fn tell_trials(survey: &Survey, (first, last): Vmids) -> Vec<String> {
+    let trials = survey.pve.trials.range(first..=last);
+    let told = trials.map(|(vmid, template)| {
+        format!(
+            "VM {vmid} in {first}-{last} is of `pve-autoscaler template try`, which removes it at its end; where that was interrupted or told to keep it, \
+             the next `pve-autoscaler template try {template}` removes it"
+        )
+    });
+    told.collect()
 }
 
 /// What there is to say of other guests in the machines' range.

@@ -20,6 +20,7 @@ use crate::config::settings::{Channel, RegionSettings};
 use crate::config::{self, Settings};
 use crate::controller::control;
 use crate::controller::status::DaemonStatus;
+use crate::controller::template_mark::read_trial;
 use crate::model::mark::Ownership;
 use crate::model::region::GuestKind;
 use crate::pve::transport::Transport;
@@ -72,6 +73,8 @@ pub(super) struct PveFound {
     pub(super) unread: BTreeSet<u32>,
     /// The configurations of the VMs that carry a mark, of whichever cluster it is.
     pub(super) marked: BTreeMap<u32, VmConfig>,
+    /// VMs that `template try` made with this configuration, and removes: the template of each.
+    pub(super) trials: BTreeMap<u32, String>,
     /// Addresses that hosts have, and configurations of guests that carry no mark.
     pub(super) addresses: BTreeSet<IpAddr>,
     /// Resource pools.
@@ -197,9 +200,9 @@ pub(super) async fn look(
     answers: &SetupAnswers,
     existing: &Existing,
 ) -> anyhow::Result<Survey> {
-    let pve = pve(&admin.client).await.context("PVE")?;
-    let found = cluster::look(answers, existing).await?;
     let name = &existing.settings.kubernetes.name;
+    let pve = pve(&admin.client, name).await.context("PVE")?;
+    let found = cluster::look(answers, existing).await?;
     let of_cluster = found.kube.as_ref().map(|kube| (&*kube.uid, &**name));
     Ok(Survey {
         ours: FormerMachines::among(&pve.marked, of_cluster),
@@ -221,7 +224,8 @@ async fn in_force() -> Option<String> {
     Some(status.configuration)
 }
 
-async fn pve(client: &Client) -> anyhow::Result<PveFound> {
+/// What there is of PVE; `name` is the cluster's in the file.
+async fn pve(client: &Client, name: &str) -> anyhow::Result<PveFound> {
     let (version, status, resources) = tokio::try_join!(
         client.version(),
         client.cluster_status(),
@@ -240,7 +244,7 @@ async fn pve(client: &Client) -> anyhow::Result<PveFound> {
         unread: resources.guests.keys().copied().skip(MAX_READ).collect(),
         ..PveFound::default()
     };
-    read_guests(client, &resources, &mut found).await;
+    read_guests(client, &resources, name, &mut found).await;
     let online = resources.hosts.iter().filter(|(_, host)| host.online);
     let asked = online
         .take(MAX_READ)
@@ -258,8 +262,14 @@ async fn pve(client: &Client) -> anyhow::Result<PveFound> {
     Ok(found)
 }
 
-/// Reads the guests' configurations: of templates and of VMs with a mark all, of others the addresses.
-async fn read_guests(client: &Client, resources: &ClusterResources, found: &mut PveFound) {
+/// Reads the guests' configurations: of templates and of VMs with a mark all, of others the addresses, and which are of trials of the
+/// cluster that has this name in the file.
+async fn read_guests(
+    client: &Client,
+    resources: &ClusterResources,
+    name: &str,
+    found: &mut PveFound,
+) {
     let guests: Vec<_> = resources.guests.iter().take(MAX_READ).collect();
     let asked = guests.iter().map(|(vmid, guest)| async move {
         if guest.kind == GuestKind::Qemu {
@@ -294,7 +304,11 @@ async fn read_guests(client: &Client, resources: &ClusterResources, found: &mut 
             Some(config) if template => {
                 found.templates.insert(vmid, config);
             }
-            _ => {}
+            Some(config) => {
+                let trial = read_trial(vmid, &config, name);
+                found.trials.extend(trial.map(|mark| (vmid, mark.template)));
+            }
+            None => {}
         }
         found.addresses.extend(promise.addresses);
     }

@@ -10,20 +10,15 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::time::timeout;
 
+use crate::cli::host_name;
+
 /// The longest that ssh may take.
 const SSH: Duration = Duration::from_mins(1);
-
-/// This host's name in PVE: its host name without a domain.
-pub(super) fn this_host() -> String {
-    let name = nix::unistd::gethostname().unwrap_or_default();
-    let name = name.to_string_lossy();
-    name.split('.').next().unwrap_or_default().to_owned()
-}
 
 /// Writes a file on a host.
 pub(super) async fn write(host: &str, path: &str, text: &str) -> anyhow::Result<()> {
     let folder = Path::new(path).parent().unwrap_or_else(|| Path::new("/"));
-    if host == this_host() {
+    if host == host_name::in_pve() {
         let written = async {
             tokio::fs::create_dir_all(folder).await?;
             tokio::fs::write(path, text).await
@@ -42,7 +37,7 @@ pub(super) async fn write(host: &str, path: &str, text: &str) -> anyhow::Result<
 
 /// Removes a file on a host; one that is not there is fine.
 pub(super) async fn remove(host: &str, path: &str) -> anyhow::Result<()> {
-    if host == this_host() {
+    if host == host_name::in_pve() {
         return match tokio::fs::remove_file(path).await {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(error).with_context(|| format!("cannot remove {path}"))

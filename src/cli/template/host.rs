@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 use super::definition::{self, BuildStep, DISK, TemplateVm};
 use super::guest::{TemplateGuest, span};
 use super::{BuiltVm, TemplateRegion, files, snippets, tell_step};
+use crate::cli::host_name;
 use crate::config::file::Build;
 use crate::controller::inspection::{can_hold, with_content};
 use crate::controller::template_mark::{self, BuildStage, TemplateMark};
@@ -132,7 +133,7 @@ impl Builder<'_> {
             .iter()
             .filter(|built| *built.host == *self.host && !built.finished());
         for built in left {
-            if let Some(pid) = built.mark.builder(&files::this_host()) {
+            if let Some(pid) = built.mark.builder(&host_name::in_pve()) {
                 bail!(
                     "VM {} is being built by process {pid}; wait for it, or end it",
                     built.vmid
@@ -196,7 +197,7 @@ impl Builder<'_> {
             vmid,
             definition: template_mark::definition(self.build),
             stage: BuildStage::Building,
-            by: format!("{}/{}", files::this_host(), std::process::id()),
+            by: format!("{}/{}", host_name::in_pve(), std::process::id()),
             begun: crate::clock::Clock::System.now().0 / 1_000,
             unknown: [].into(),
         })

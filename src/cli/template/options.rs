@@ -12,7 +12,7 @@ pub(in crate::cli) enum TemplateCommand {
     /// Build every template that is missing or was built from another definition, on each host that needs it.
     #[command(after_help = examples::TEMPLATE_BUILD)]
     Build(BuildOptions),
-    /// Show the templates that were built, and the linked clones of each.
+    /// Show the templates, those that were built and those made by hand, and the linked clones of each.
     #[command(after_help = examples::TEMPLATE_LIST)]
     List(ListOptions),
     /// Boot a machine of a template, look at what its join would find, and remove it.
@@ -56,7 +56,8 @@ pub(in crate::cli) struct TryOptions {
     /// The templates. Default: all that a pool uses.
     #[arg(value_parser = crate::cli::explain::name, add = complete::templates())]
     pub(in crate::cli) names: Vec<String>,
-    /// The copy of the template on this host; may be repeated. Default: one copy, the first that is found.
+    /// The copy of the template on this host; may be repeated. Default: one copy, of the definition as it is where
+    /// there is one.
     #[arg(long = "host", value_name = "HOST", value_parser = crate::cli::explain::name, add = complete::hosts())]
     pub(in crate::cli) hosts: Vec<String>,
     /// A machine of this pool. Default: of the first that uses the template.

@@ -2,24 +2,39 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::snippets::{BuildSnippets, Cleaned};
-use super::{BuiltVm, TemplateRegion, chosen, files, is_shared, tell};
+use super::{BuiltVm, TemplateRegion, chosen, is_shared, tell};
 use crate::cli::CliFailure;
+use crate::cli::host_name;
 use crate::cli::output::OutputFormat;
 use crate::cli::table::table;
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::config::file::Build;
+use crate::config::settings::TemplateSettings;
 use crate::controller::template_mark::{self, BuildStage};
+use crate::model::region::GuestKind;
 use crate::model::time::{Span, Time};
 use crate::model::words;
 use crate::pve::ClusterResources;
 
 /// The state of a template that is finished.
 const READY: &str = "ready";
+/// What a template was built of that was built of the file's definition as it is.
+const CURRENT: &str = "current";
+/// Of another definition than the file has now.
+const OLDER: &str = "older";
+/// Of none: a person made it.
+const NO_DEFINITION: &str = "none";
+
+/// In the place of what nobody knows.
+const UNKNOWN: &str = "-";
+/// Where the VM's name stands in a row.
+const NAME_COLUMN: usize = 3;
 
 /// What is to become of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -44,9 +59,20 @@ struct TemplateRow {
     name: String,
     state: &'static str,
     definition: &'static str,
-    clones: Vec<u32>,
-    age_seconds: i64,
+    /// VMs whose disks are linked to the template's; `None` where that cannot be read.
+    clones: Option<Vec<u32>>,
+    /// Since when it is built; of a person's template nobody knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    age_seconds: Option<i64>,
     fate: TemplateUse,
+}
+
+/// A template of the configuration of which PVE shows no VM.
+#[derive(Debug)]
+struct MissingTemplate {
+    name: String,
+    /// The file says how it is built.
+    has_build: bool,
 }
 
 impl TemplateRow {
@@ -68,7 +94,7 @@ async fn rows(
     let now = Clock::System.now().0 / 1_000;
     let mut rows = Vec::new();
     for built in &found {
-        let clones = clones(place, built).await?;
+        let clones = clones(place, (built.vmid, &built.host), &built.storages).await?;
         let shared = is_shared(resources, &build.storage, &built.host);
         let fate = fate(built, &found, &wanted, shared, !clones.is_empty());
         let row = TemplateRow {
@@ -82,12 +108,12 @@ async fn rows(
                 _ => "building",
             },
             definition: if built.mark.definition == wanted {
-                "current"
+                CURRENT
             } else {
-                "older"
+                OLDER
             },
-            clones: clones.into_iter().collect(),
-            age_seconds: now.saturating_sub(built.mark.begun).max(0),
+            clones: Some(clones.into_iter().collect()),
+            age_seconds: Some(now.saturating_sub(built.mark.begun).max(0)),
             fate,
         };
         rows.push((built.clone(), row));
@@ -95,17 +121,65 @@ async fn rows(
     Ok(rows)
 }
 
+/// The VMs that the table of a template means which a person made.
+async fn rows_by_hand(
+    place: &TemplateRegion,
+    name: &str,
+    template: &TemplateSettings,
+    resources: &ClusterResources,
+) -> anyhow::Result<Vec<TemplateRow>> {
+    let mut rows = Vec::new();
+    for (vmid, guest) in &resources.guests {
+        let meant = template.means(*vmid, guest.template, &guest.name, &guest.tags);
+        if guest.kind != GuestKind::Qemu || !meant {
+            continue;
+        }
+        let host = resources.hosts.get(&guest.host);
+        let online = host.is_some_and(|host| host.online);
+        let mut linked = None;
+        if online {
+            let config = place.client.vm_config(&guest.host, *vmid).await?;
+            let disks = config.disks.values();
+            let disks = disks.filter(|disk| !disk.cdrom && !disk.storage.is_empty());
+            let storages: Vec<Arc<str>> = disks.map(|disk| disk.storage.clone()).collect();
+            // A token may be kept from looking into a storage.
+            let found = clones(place, (*vmid, &guest.host), &storages).await;
+            linked = found.ok().map(|found| found.into_iter().collect());
+        }
+        rows.push(TemplateRow {
+            template: name.to_owned(),
+            host: guest.host.to_string(),
+            vmid: *vmid,
+            name: guest.name.to_string(),
+            state: match (online, guest.template) {
+                (false, _) => "offline",
+                (true, true) => READY,
+                (true, false) => "no template",
+            },
+            definition: NO_DEFINITION,
+            clones: linked,
+            age_seconds: None,
+            fate: TemplateUse::InUse,
+        });
+    }
+    Ok(rows)
+}
+
 /// VMs whose disks are linked to a template's, by the names of the volumes. Where names do not tell (thin LVM) a clone needs its
 /// template no more.
-async fn clones(place: &TemplateRegion, built: &BuiltVm) -> anyhow::Result<BTreeSet<u32>> {
-    let base = format!("base-{}-disk-", built.vmid);
-    let storages: BTreeSet<_> = built.storages.iter().collect();
+async fn clones(
+    place: &TemplateRegion,
+    (template, host): (u32, &str),
+    storages: &[Arc<str>],
+) -> anyhow::Result<BTreeSet<u32>> {
+    let base = format!("base-{template}-disk-");
+    let storages: BTreeSet<_> = storages.iter().collect();
     let mut clones = BTreeSet::new();
     for storage in storages {
-        let disks = place.client.disks(&built.host, storage).await?;
+        let disks = place.client.disks(host, storage).await?;
         let linked = disks
             .iter()
-            .filter(|(volume, vmid)| **vmid != built.vmid && volume.contains(&base));
+            .filter(|(volume, vmid)| **vmid != template && volume.contains(&base));
         clones.extend(linked.map(|(_, vmid)| *vmid));
     }
     Ok(clones)
@@ -114,7 +188,7 @@ async fn clones(place: &TemplateRegion, built: &BuiltVm) -> anyhow::Result<BTree
 /// The newest template of the current definition is in use; without one the newest of any.
 fn fate(built: &BuiltVm, all: &[BuiltVm], wanted: &str, shared: bool, cloned: bool) -> TemplateUse {
     if !built.finished() {
-        let busy = built.mark.builder(&files::this_host()).is_some();
+        let busy = built.mark.builder(&host_name::in_pve()).is_some();
         return if busy {
             TemplateUse::UnderWay
         } else {
@@ -140,38 +214,58 @@ fn fate(built: &BuiltVm, all: &[BuiltVm], wanted: &str, shared: bool, cloned: bo
     }
 }
 
-/// Shows every template that was built.
+/// Shows every template that was built, and those that a person made for the configuration.
 pub(super) async fn list(settings: &Settings, output: OutputFormat) -> Result<(), CliFailure> {
-    let mut all = Vec::new();
-    for (name, (template, build)) in chosen(settings, &[])? {
+    let (mut all, mut missing) = (Vec::new(), Vec::new());
+    let cloned = settings.templates.iter();
+    for (name, template) in cloned.filter(|(_, template)| template.new_vm.is_none()) {
         let place = TemplateRegion::open(settings, &template.region)?;
         let resources = place.client.resources().await?;
-        let rows = rows(&place, name, build, &resources).await?;
-        all.extend(rows.into_iter().map(|(_, row)| row));
+        let before = all.len();
+        match &template.build {
+            Some(build) => {
+                let rows = rows(&place, name, build, &resources).await?;
+                all.extend(rows.into_iter().map(|(_, row)| row));
+            }
+            None => all.extend(rows_by_hand(&place, name, template, &resources).await?),
+        }
+        if all.len() == before {
+            missing.push(MissingTemplate {
+                name: name.to_string(),
+                has_build: template.build.is_some(),
+            });
+        }
     }
-    output.show(&all, || overview(&all))
+    let wide = output == OutputFormat::Wide;
+    output.show(&all, || overview(&all, &missing, wide))
 }
 
-fn overview(all: &[TemplateRow]) -> String {
+/// The table, and what is to be said of it. `wide`: with the names of the VMs, for which 80 columns are too few.
+fn overview(all: &[TemplateRow], missing: &[MissingTemplate], wide: bool) -> String {
     if all.is_empty() {
-        return "no template is built; `pve-autoscaler template build` makes them\n".to_owned();
+        return nothing_there(missing);
     }
-    let cells: Vec<Vec<String>> = all
-        .iter()
-        .map(|row| {
-            vec![
-                row.template.clone(),
-                row.host.clone(),
-                row.vmid.to_string(),
-                row.name.clone(),
-                if row.is_old() { "old" } else { row.state }.to_owned(),
-                row.definition.to_owned(),
-                row.clones.len().to_string(),
-                Span::seconds(row.age_seconds).to_string(),
-            ]
-        })
-        .collect();
-    let heading = [
+    let cells = all.iter().map(|row| {
+        let clones = row.clones.as_ref().map(|clones| clones.len().to_string());
+        let age = row.age_seconds.map(|age| Span::seconds(age).to_string());
+        let of_none = row.definition == NO_DEFINITION;
+        let mut cells = vec![
+            row.template.clone(),
+            row.host.clone(),
+            row.vmid.to_string(),
+            row.name.clone(),
+            if row.is_old() { "old" } else { row.state }.to_owned(),
+            if of_none { "by hand" } else { row.definition }.to_owned(),
+            clones.unwrap_or_else(|| UNKNOWN.to_owned()),
+            age.unwrap_or_else(|| UNKNOWN.to_owned()),
+        ];
+        if !wide {
+            cells.remove(NAME_COLUMN);
+        }
+        cells
+    });
+    let cells: Vec<Vec<String>> = cells.collect();
+    let mut heading = vec![
         "TEMPLATE",
         "HOST",
         "VMID",
@@ -181,7 +275,69 @@ fn overview(all: &[TemplateRow]) -> String {
         "CLONES",
         "AGE",
     ];
-    table(&heading, &cells) + &describe_old(all)
+    if !wide {
+        heading.remove(NAME_COLUMN);
+    }
+    let told = describe_old(all) + &describe_older(all) + &describe_missing(missing);
+    table(&heading, &cells) + &told
+}
+
+/// What is said in the place of a table.
+fn nothing_there(missing: &[MissingTemplate]) -> String {
+    if missing.is_empty() {
+        return "the configuration has no template that machines are cloned from; docs/template.md shows one\n".to_owned();
+    }
+    if missing.iter().all(|one| one.has_build) {
+        return "no template is built; `pve-autoscaler template build` makes them\n".to_owned();
+    }
+    describe_missing(missing).trim_start().to_owned()
+}
+
+/// What is to be said of templates of which PVE shows no VM.
+fn describe_missing(missing: &[MissingTemplate]) -> String {
+    let mut text = String::new();
+    for (has_build, told) in [
+        (
+            true,
+            (
+                "Not built: ",
+                "`pve-autoscaler template build` builds what is missing",
+            ),
+        ),
+        (
+            false,
+            (
+                "Not there: ",
+                "`pve-autoscaler doctor` says which templates PVE shows",
+            ),
+        ),
+    ] {
+        let of_kind = missing.iter().filter(|one| one.has_build == has_build);
+        let named: Vec<&str> = of_kind.map(|one| &*one.name).collect();
+        if !named.is_empty() {
+            let named = words::names(&named);
+            let _ = writeln!(text, "\n{}{named}; {}.", told.0, told.1);
+        }
+    }
+    text
+}
+
+/// What is to be said of templates of which machines are made, and which were built of another definition than the file has.
+fn describe_older(all: &[TemplateRow]) -> String {
+    let mut hosts: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let older = |row: &&TemplateRow| {
+        row.definition == OLDER && row.state == READY && row.fate == TemplateUse::InUse
+    };
+    for row in all.iter().filter(older) {
+        hosts.entry(&row.template).or_default().insert(&row.host);
+    }
+    let told = hosts.into_iter().map(|(template, hosts)| {
+        format!(
+            "\nMachines are made of {template} as an older definition says, on {}: `pve-autoscaler template build {template}` builds it as the file has it now.\n",
+            words::names(hosts)
+        )
+    });
+    told.collect()
 }
 
 /// What is to be said of templates of which no machine is made any more.
@@ -190,7 +346,8 @@ fn describe_old(all: &[TemplateRow]) -> String {
     let kept = old().filter(|row| row.fate == TemplateUse::Cloned);
     let kept: Vec<String> = kept
         .map(|row| {
-            let clones = words::count(row.clones.len(), "clone");
+            let clones = row.clones.as_ref().map_or(0, Vec::len);
+            let clones = words::count(clones, "clone");
             format!("VM {} for {clones}", row.vmid)
         })
         .collect();
@@ -274,7 +431,8 @@ async fn prune_vm(
         TemplateUse::InUse => "is in use".to_owned(),
         TemplateUse::UnderWay => "is being built".to_owned(),
         TemplateUse::Cloned => {
-            let clones: Vec<String> = row.clones.iter().map(u32::to_string).collect();
+            let clones = row.clones.iter().flatten();
+            let clones: Vec<String> = clones.map(u32::to_string).collect();
             format!("is kept: linked clones need it: {}", clones.join(", "))
         }
         TemplateUse::Removable if dry_run => {
@@ -328,9 +486,9 @@ mod tests {
             vmid,
             name: "t".to_owned(),
             state,
-            definition: "current",
-            clones: clones.to_vec(),
-            age_seconds: 60,
+            definition: CURRENT,
+            clones: Some(clones.to_vec()),
+            age_seconds: Some(60),
             fate,
         }
     }
@@ -338,13 +496,14 @@ mod tests {
     /// By their names alone nobody would tell them from those that machines are made of.
     #[test]
     fn old_templates_are_listed_as_such_and_why_they_are_there() {
-        let shown = overview(&[
+        let all = [
             row(1, READY, InUse, &[7]),
             row(2, READY, Cloned, &[8]),
             row(3, READY, Cloned, &[9, 10]),
             row(4, READY, Removable, &[]),
             row(5, "failed", Removable, &[]),
-        ]);
+        ];
+        let shown = overview(&all, &[], true);
         let states = shown.lines().skip(1).take(5);
         let states: Vec<&str> = states
             .filter_map(|line| line.split_whitespace().nth(4))
@@ -356,8 +515,81 @@ mod tests {
         ] {
             assert!(shown.contains(words), "{words:?} is not in {shown}");
         }
-        let new = overview(&[row(1, READY, InUse, &[7]), row(5, "failed", Removable, &[])]);
+        let new = [row(1, READY, InUse, &[7]), row(5, "failed", Removable, &[])];
+        let new = overview(&new, &[], true);
         assert!(!new.contains("old"), "{new}");
+    }
+
+    /// The state after every rebuild: the VM before is called `NAME-old-VMID`, which alone takes a third of a terminal.
+    #[test]
+    fn a_row_fits_80_columns_whatever_the_vm_is_called() {
+        let mut rows = [
+            row(800_000, READY, InUse, &[7]),
+            row(800_001, READY, Cloned, &[8]),
+        ];
+        rows[1].name = format!("{}-old-800001", "n".repeat(40));
+        let shown = overview(&rows, &[], false);
+        let lines: Vec<&str> = shown.lines().take(3).collect();
+        assert_eq!(
+            lines,
+            [
+                "  TEMPLATE  HOST  VMID    STATE  DEFINITION  CLONES  AGE",
+                "  debian    pve1  800000  ready  current     1       1m",
+                "  debian    pve1  800001  old    current     1       1m",
+            ]
+        );
+        let wide = overview(&rows, &[], true);
+        assert!(
+            wide.contains(" NAME ") && wide.contains("-old-800001 "),
+            "{wide}"
+        );
+    }
+
+    #[test]
+    fn what_is_older_is_told_with_what_builds_it() {
+        let mut rows = [
+            row(1, READY, InUse, &[]),
+            row(2, READY, InUse, &[]),
+            row(3, READY, Removable, &[]),
+            row(4, "failed", Removable, &[]),
+        ];
+        assert!(!overview(&rows, &[], false).contains("older"));
+        for one in &mut rows {
+            one.definition = OLDER;
+        }
+        rows[1].host = "pve2".to_owned();
+        rows[2].host = "pve3".to_owned();
+        let shown = overview(&rows, &[], false);
+        let told = "\nMachines are made of debian as an older definition says, on pve1, pve2: `pve-autoscaler template build debian` builds it as the file has it now.\n";
+        assert!(shown.ends_with(told), "{shown}");
+    }
+
+    #[test]
+    fn templates_made_by_hand_and_missing_ones_are_told() {
+        let mut by_hand = row(9000, READY, InUse, &[]);
+        (by_hand.definition, by_hand.age_seconds, by_hand.clones) = (NO_DEFINITION, None, None);
+        let missing = |name: &str, has_build: bool| MissingTemplate {
+            name: name.to_owned(),
+            has_build,
+        };
+        let both = [missing("suse", false), missing("rocky", true)];
+        let told = "Not built: rocky; `pve-autoscaler template build` builds what is missing.\n\n\
+             Not there: suse; `pve-autoscaler doctor` says which templates PVE shows.\n";
+        let shown = overview(&[by_hand], &both, false);
+        assert_eq!(
+            shown,
+            format!(
+                "  TEMPLATE  HOST  VMID  STATE  DEFINITION  CLONES  AGE\n  debian    pve1  9000  ready  by hand     -       -\n\n{told}"
+            )
+        );
+        assert_eq!(overview(&[], &both, false), told);
+        let unbuilt = overview(&[], &[missing("rocky", true)], false);
+        assert!(unbuilt.starts_with("no template is built; "), "{unbuilt}");
+        let none = overview(&[], &[], false);
+        assert!(
+            none.starts_with("the configuration has no template "),
+            "{none}"
+        );
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! `template try`: a machine of a template without Kubernetes. It is cloned, configured and started as a pool's machine would be,
 //! its guest is asked what a join would find, and it is destroyed.
 //!
-//! The VM has a VMID of its region's range, from the end, and a mark of its own: to the daemon it is a VM that is not ours, which
-//! it leaves alone.
+//! The VM has a VMID of its region's range, from the end, and a mark of its own: to the daemon it is no machine, and it leaves it
+//! alone. By that mark `status`, `plan`, `doctor` and `setup` tell what it is, and what removes it.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -17,14 +17,15 @@ use super::host::{self, follow};
 use super::options::TryOptions;
 use super::verdict::{self, Expected};
 use super::versions;
-use super::{TemplateRegion, files, tell, tell_step};
+use super::{TemplateRegion, tell, tell_step};
 use crate::cli::CliFailure;
 use crate::cli::doctor::finding::{Findings, Grade};
+use crate::cli::host_name;
 use crate::clock::Clock;
 use crate::config::settings::{JoinMethod, PoolSettings, TemplateSettings};
 use crate::config::{self, Settings};
 use crate::controller::join;
-use crate::controller::template_mark::{BuildStage, TemplateMark};
+use crate::controller::template_mark::{BuildStage, TemplateMark, read_trial};
 use crate::controller::templates::RegionTemplates;
 use crate::controller::vm_config::{self, OwnKeys};
 use crate::kubernetes::connect;
@@ -171,12 +172,12 @@ async fn sweep(
             continue;
         }
         let config = place.client.vm_config(&guest.host, vmid).await?;
-        let mark = TemplateMark::read(vmid, &config).filter(|mark| mark.stage == BuildStage::Trial);
-        let Some(mark) = mark.filter(|mark| mark.template == name && mark.cluster == place.cluster)
-        else {
+        // By the same proof `doctor` and `status` say that this is done.
+        let mark = read_trial(vmid, &config, &place.cluster);
+        let Some(mark) = mark.filter(|mark| mark.template == name) else {
             continue;
         };
-        if let Some(pid) = mark.builder(&files::this_host()) {
+        if let Some(pid) = mark.builder(&host_name::in_pve()) {
             bail!("VM {vmid} is a trial of process {pid}; wait for it, or end it");
         }
         tell(&format!(
@@ -191,7 +192,8 @@ async fn sweep(
 /// What a trial's VM is called, before its VMID.
 const VM_NAME: &str = "pve-autoscaler-trial-";
 
-/// The copies of the template to try: the first that lies on a host that is online, or those on the hosts that are named.
+/// The copies of the template to try: the first of the definition as it is that lies on a host that is online, or those on the hosts
+/// that are named.
 async fn copies(
     place: &TemplateRegion,
     settings: &Settings,
@@ -213,6 +215,8 @@ async fn copies(
         sleep(PAUSE).await;
     };
     if hosts.is_empty() {
+        // One that was built of an older definition is to be replaced, and is tried where there is no other.
+        found.sort_by_key(|copy| copy.redefined);
         found.truncate(1);
         return Ok(found);
     }
@@ -279,7 +283,7 @@ impl TemplateTrial<'_> {
             vmid: self.vmid,
             definition: String::new(),
             stage: BuildStage::Trial,
-            by: format!("{}/{}", files::this_host(), std::process::id()),
+            by: format!("{}/{}", host_name::in_pve(), std::process::id()),
             begun: Clock::System.now().0 / 1_000,
             unknown: [].into(),
         };

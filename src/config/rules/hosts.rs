@@ -9,7 +9,7 @@ use crate::config::place::KeyPath;
 use crate::config::scalar::{FreeSpace, Overcommit, Ratio};
 use crate::config::syntax;
 use crate::model::host_bounds::HostOverrides;
-use crate::model::hosts::{HostCounting, HostRules, HostStrategy};
+use crate::model::hosts::{HostCounting, HostRules, HostStrategy, LoadKind};
 use crate::model::policy::{Policy, PoolPolicy};
 
 /// What a region says of its hosts, for its pools.
@@ -186,6 +186,14 @@ pub(super) fn warn(file: &ConfigFile, policy: &Policy, warnings: &mut Vec<String
         }
     }
     for (name, pool) in &policy.pools {
+        for kind in [LoadKind::Cpu, LoadKind::Memory] {
+            if pool.host_rules.most(kind) == Some(0) && pool.max > 0 {
+                warnings.push(format!(
+                    "pool.{name}: {} = 0 lets the pool make no machine, since each host that runs has some in use; a share such as 0.8 is meant",
+                    kind.key()
+                ));
+            }
+        }
         let hosts = pool.hosts.iter().filter(|host| pool.may_use(host)).count();
         let Some(most) = pool.host_rules.max_per_host.filter(|_| hosts > 0) else {
             continue;

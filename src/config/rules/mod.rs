@@ -17,7 +17,7 @@ mod kubelet;
 mod labels;
 mod networks;
 mod notifications;
-mod options;
+pub(super) mod options;
 mod pools;
 mod regions;
 mod sources;
@@ -45,11 +45,22 @@ pub fn ipconfig_fault(text: &str) -> Option<String> {
     ipconfig::fault(text)
 }
 
+/// One thing that is wrong by the rules.
+#[derive(Debug)]
+pub(super) struct RuleProblem {
+    /// The key.
+    pub(super) path: KeyPath,
+    /// What is wrong, or was expected.
+    pub(super) message: String,
+    /// The key is wrong there, whatever its value.
+    pub(super) of_key: bool,
+}
+
 /// What is wrong with a file by the rules, and how the rules try its texts.
 #[derive(Debug)]
 pub(super) struct Problems {
-    /// By path.
-    pub(super) found: Vec<(KeyPath, String)>,
+    /// All of it.
+    pub(super) found: Vec<RuleProblem>,
     /// How texts are tried; none when whoever asks uses none of them.
     trials: Option<&'static TextTrials>,
 }
@@ -65,7 +76,20 @@ impl Problems {
 
     /// A problem at a path.
     fn add(&mut self, path: &KeyPath, message: impl Into<String>) {
-        self.found.push((path.clone(), message.into()));
+        self.found.push(RuleProblem {
+            path: path.clone(),
+            message: message.into(),
+            of_key: false,
+        });
+    }
+
+    /// A problem of a key that is wrong where it stands, whatever its value.
+    fn add_of_key(&mut self, path: &KeyPath, message: impl Into<String>) {
+        self.found.push(RuleProblem {
+            path: path.clone(),
+            message: message.into(),
+            of_key: true,
+        });
     }
 
     /// A problem unless `holds`.

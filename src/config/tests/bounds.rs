@@ -27,6 +27,47 @@ fn limits_below_every_instance_type_are_told() {
     assert!(warnings(&fitting).is_empty());
 }
 
+/// That machines of another pool can be made is no reason to say nothing of a pool that gets none.
+#[test]
+fn limits_below_every_instance_type_of_one_pool_are_told() {
+    let large = "[instance_type.l]\ncores = 8\nmemory = \"32GiB\"\n\
+        [pool.large]\ntemplate = \"debian\"\ninstance_types = [\"l\"]\nmax = 1\n";
+    let with = |lines: &str| warnings(&format!("{SMALL}\n{large}[limits]\n{lines}\n"));
+    assert_eq!(
+        with("max_cpu = 7\nmax_memory = \"31GiB\""),
+        [
+            "limits.max_cpu = 7: no machine of the pool large can be made, since the smallest of its instance types has 8 cores",
+            "limits.max_memory = \"31GiB\": no machine of the pool large can be made, since the smallest of its instance types has 32GiB",
+        ]
+    );
+    assert!(with("max_cpu = 8\nmax_memory = \"32GiB\"").is_empty());
+    assert_eq!(
+        with("max_cpu = 1"),
+        [
+            "limits.max_cpu = 1: no machine can be made, since the smallest instance type that a pool uses has 2 cores"
+        ]
+    );
+    // It is given up.
+    let gone = large.replace("max = 1", "max = 0");
+    let gone = warnings(&format!("{SMALL}\n{gone}[limits]\nmax_cpu = 7\n"));
+    assert!(gone.is_empty(), "{gone:?}");
+}
+
+/// A host that runs has something of its memory and its CPUs in use.
+#[test]
+fn a_load_that_no_host_is_below_is_told() {
+    let with = |line: &str| warnings(&SMALL.replace("max = 3", &format!("max = 3\n{line}")));
+    for key in ["max_cpu_load", "max_memory_load"] {
+        assert_eq!(
+            with(&format!("{key} = 0")),
+            [format!(
+                "pool.small: {key} = 0 lets the pool make no machine, since each host that runs has some in use; a share such as 0.8 is meant"
+            )]
+        );
+        assert!(with(&format!("{key} = 0.1")).is_empty());
+    }
+}
+
 #[test]
 fn times_in_which_nothing_can_be_done_are_told() {
     for (text, said) in [

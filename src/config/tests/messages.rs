@@ -174,3 +174,25 @@ fn a_message_says_what_may_stand_there() {
         "a unit that the next message would refuse: {bare}"
     );
 }
+
+/// A long list stands with the first problem in the text that has it, in whatever order they were found; another list is another one.
+#[test]
+fn a_long_list_of_names_is_told_once() {
+    let text = with("vmid = 8000", "colour = 1\nshape = 2")
+        + "[template.debian.options]\nfirst = 1\nsecond = 2\n";
+    let told = messages(&text);
+    let lines: Vec<&str> = told.lines().collect();
+    for (key, listed) in [
+        ("colour", true),
+        ("shape", false),
+        ("first", true),
+        ("second", false),
+    ] {
+        let line = lines
+            .iter()
+            .find(|line| line.contains(&format!(".{key}: ")));
+        let line = line.unwrap_or_else(|| panic!("{key}: {told}"));
+        assert_eq!(line.ends_with(" here are told above"), !listed, "{line}");
+        assert!(line.contains(" here are "), "{line}");
+    }
+}

@@ -49,19 +49,19 @@ fn options_are_written_as_pve_takes_them() {
 }
 
 /// Lines of options, and what is said of them.
-const WRONG: [(&str, &str); 24] = [
+const WRONG: [(&str, &str); 30] = [
     (
         "rng = \"source=/dev/urandom\"",
-        "template.debian.options.rng = \"source=/dev/urandom\": PVE has no such option of a VM; did you mean `rng0`? the options here are acpi, ",
+        "template.debian.options.rng: PVE has no such option of a VM; did you mean `rng0`? the options here are acpi, ",
     ),
     (
         "onbot = true",
-        "options.onbot = true: PVE has no such option of a VM; did you mean `onboot`?",
+        "options.onbot: PVE has no such option of a VM; did you mean `onboot` of [template.debian]?",
     ),
     ("usb14 = \"spice\"", "usb0 to usb13"),
     (
         "args = \"-S\"",
-        "options.args = \"-S\": cannot be set here: arguments of QEMU reach every file and device of the host",
+        "options.args: cannot be set here: arguments of QEMU reach every file and device of the host",
     ),
     (
         "hookscript = \"local:snippets/a.sh\"",
@@ -73,28 +73,28 @@ const WRONG: [(&str, &str); 24] = [
     ),
     (
         "cores = 4",
-        "options.cores = 4: cannot be set here: expected cores of the instance type",
+        "options.cores: cannot be set here: expected instance_type.NAME.cores",
     ),
-    ("balloon = 0", "expected balloon of the pool"),
-    ("affinity = \"0-1\"", "expected cpu_pinning of the pool"),
+    ("balloon = 0", "expected pool.NAME.balloon"),
+    ("affinity = \"0-1\"", "expected pool.NAME.cpu_pinning"),
     (
         "numa0 = \"cpus=0\"",
-        "expected cpu_pinning of the pool, or numa of the template",
+        "expected pool.NAME.cpu_pinning, or template.debian.numa",
     ),
     (
         "net1 = \"virtio,bridge=vmbr0\"",
-        "[[template.NAME.nic]] for further cards",
+        "[[template.debian.nic]] for further cards",
     ),
-    ("scsi1 = \"local:10\"", "expected [[template.NAME.disk]]"),
+    ("scsi1 = \"local:10\"", "expected [[template.debian.disk]]"),
     (
         "description = \"x\"",
         "the mark that proves whose the VM is stands there",
     ),
     ("protection = true", "with it PVE refuses to remove the VM"),
-    ("onboot = true", "expected onboot of the template"),
+    ("onboot = true", "expected template.debian.onboot"),
     (
         "cicustom = \"user=local:snippets/a\"",
-        "expected [template.NAME.cloud_init]",
+        "expected [template.debian.cloud_init]",
     ),
     (
         "start = true",
@@ -119,7 +119,31 @@ const WRONG: [(&str, &str); 24] = [
     ),
     (
         "hotplug = \"network,memory\"",
-        "options.hotplug = \"network,memory\": memory needs NUMA nodes in the guest",
+        "options.hotplug = \"network,memory\": memory needs NUMA nodes in the guest; expected template.debian.numa = true beside it",
+    ),
+    (
+        "vlan = 20",
+        "options.vlan: is no option of PVE's but a key of [template.debian]; expected it there, above the line [template.debian.options]",
+    ),
+    (
+        "nic_model = \"e1000\"",
+        "options.nic_model: is no option of PVE's but a key of [template.debian]",
+    ),
+    (
+        "security_groups = [\"web\"]",
+        "options.security_groups = [\"web\"]: is no option of PVE's but a key of [template.debian]",
+    ),
+    (
+        "tags = [\"web\"]",
+        "options.tags = [\"web\"]: cannot be set here: expected pool.NAME.tags",
+    ),
+    (
+        "vmid = 8001",
+        "cannot be set here: each machine gets its own of region.NAME.vmids; expected template.debian.vmid",
+    ),
+    (
+        "boot_dsk = \"scsi0\"",
+        "did you mean `boot_disk` of [template.debian]?",
     ),
     (
         "vga = [\"std\"]",

@@ -158,6 +158,14 @@ impl VmOptionRule {
         is_named(self.name, self.count, name)
     }
 
+    /// Its name for people; of one with a number the first and the last.
+    fn in_short(&self) -> String {
+        match self.name.strip_suffix("[n]") {
+            Some(stem) => format!("{stem}0 to {stem}{}", self.count - 1),
+            None => self.name.to_owned(),
+        }
+    }
+
     fn check(&self, value: &str) -> Result<(), String> {
         let expected = |right: bool, what: &str| {
             if right {
@@ -233,19 +241,19 @@ pub fn names() -> impl Iterator<Item = String> {
 
 /// The same for people: those with a number as the first and the last.
 pub fn names_in_short() -> String {
-    let names = ALLOWED
-        .iter()
-        .map(|rule| match rule.name.strip_suffix("[n]") {
-            Some(stem) => format!("{stem}0 to {stem}{}", rule.count - 1),
-            None => rule.name.to_owned(),
-        });
+    let names = ALLOWED.iter().map(VmOptionRule::in_short);
     names.collect::<Vec<String>>().join(", ")
 }
 
-/// The names of options that PVE has and a file may not name, without those that have a number.
-pub fn refused_names() -> impl Iterator<Item = &'static str> {
-    let names = REFUSED.iter().map(|(name, _)| *name);
-    names.filter(|name| !name.ends_with("[n]"))
+/// The options that are called as this one and have other numbers, the first and the last of them, for a name with a number that PVE
+/// does not have there: `usb0 to usb13` for `usb14`.
+pub fn others_with_a_number(name: &str) -> Option<String> {
+    let stem = name.trim_end_matches(|last: char| last.is_ascii_digit());
+    let numbered = ALLOWED
+        .iter()
+        .filter(|rule| stem.len() < name.len() && !rule.is(name));
+    let mut same = numbered.filter(|rule| rule.name.strip_suffix("[n]") == Some(stem));
+    same.next().map(VmOptionRule::in_short)
 }
 
 /// Whether an option that a file may name may be this.

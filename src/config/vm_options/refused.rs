@@ -4,8 +4,8 @@
 /// Of a parameter of the call that makes a VM.
 const OF_THE_CALL: &str = "it is no option of a VM but a parameter of the call that makes one";
 /// Of what a bare number of disks and drives would undo.
-const DISKS: &str = "disks are planned with their storages: expected [[template.NAME.disk]] for further ones, boot_disk and the instance type's disk for \
-     the first";
+const DISKS: &str = "disks are planned with their storages: expected [[template.NAME.disk]] for further ones, template.NAME.boot_disk and instance_type.NAME.disk \
+     for the first";
 const OF_CLOUD_INIT: &str =
     "expected [template.NAME.cloud_init], which says what cloud-init is told";
 
@@ -27,43 +27,46 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     // What the program plans with.
     (
         "affinity",
-        "which CPUs a machine has is planned: expected cpu_pinning of the pool",
+        "which CPUs a machine has is planned: expected pool.NAME.cpu_pinning",
     ),
     (
         "arch",
-        "pods are placed by it: expected arch of the pool, and a template for it",
+        "pods are placed by it: expected pool.NAME.arch, and a template for it",
     ),
     (
         "balloon",
-        "pods are promised the memory: expected balloon of the pool",
+        "pods are promised the memory: expected pool.NAME.balloon",
     ),
-    ("cores", "expected cores of the instance type"),
-    ("cpu", "expected cpu_type and cpu_flags of the template"),
-    ("cpulimit", "expected cpu_limit of the pool"),
-    ("cpuunits", "expected cpu_units of the pool"),
+    ("cores", "expected instance_type.NAME.cores"),
+    (
+        "cpu",
+        "expected template.NAME.cpu_type and template.NAME.cpu_flags",
+    ),
+    ("cpulimit", "expected pool.NAME.cpu_limit"),
+    ("cpuunits", "expected pool.NAME.cpu_units"),
     (
         "hostpci[n]",
-        "devices are planned: expected pci of the instance type, by PVE's mappings",
+        "devices are planned: expected instance_type.NAME.pci, by PVE's mappings",
     ),
-    ("hugepages", "expected hugepages of the pool"),
+    ("hugepages", "expected pool.NAME.hugepages"),
     (
         "keephugepages",
-        "huge pages are planned as free when their VM is gone: expected hugepages of the pool, without it",
+        "huge pages are planned as free when their VM is gone: expected pool.NAME.hugepages, without it",
     ),
-    ("memory", "expected memory of the instance type"),
-    ("numa", "expected numa of the template"),
+    ("memory", "expected instance_type.NAME.memory"),
+    ("numa", "expected template.NAME.numa"),
     (
         "numa[n]",
-        "NUMA nodes come with the CPUs that a machine gets: expected cpu_pinning of the pool, or numa of the template",
+        "NUMA nodes come with the CPUs that a machine gets: expected pool.NAME.cpu_pinning, or template.NAME.numa",
     ),
     (
         "smp",
-        "expected cores of the instance type and sockets of the template",
+        "expected instance_type.NAME.cores and template.NAME.sockets",
     ),
-    ("sockets", "expected sockets of the template"),
+    ("sockets", "expected template.NAME.sockets"),
     (
         "vcpus",
-        "a machine has all its CPUs from the start: expected cores of the instance type",
+        "a machine has all its CPUs from the start: expected instance_type.NAME.cores",
     ),
     // What proves whose the VM is, and what the program does with it.
     (
@@ -72,7 +75,7 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "description",
-        "the mark that proves whose the VM is stands there: expected description of the pool",
+        "the mark that proves whose the VM is stands there: expected pool.NAME.description",
     ),
     (
         "freeze",
@@ -86,13 +89,16 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
         "name",
         "it is the machine's and its node's, and each has its own: the pool's name is the beginning of it",
     ),
-    ("onboot", "expected onboot of the template"),
+    ("onboot", "expected template.NAME.onboot"),
     (
         "protection",
         "with it PVE refuses to remove the VM, and the program could take no machine away",
     ),
     ("startup", "expected [template.NAME.startup]"),
-    ("tags", "expected tags of the pool"),
+    (
+        "tags",
+        "expected pool.NAME.tags, or template.NAME.tags for those that the template itself has",
+    ),
     ("template", "a VM that is a template cannot be started"),
     (
         "vmgenid",
@@ -105,13 +111,13 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "boot",
-        "expected boot in [template.NAME.create], or the template's own with boot_disk",
+        "expected template.NAME.create.boot, or the template's own with template.NAME.boot_disk",
     ),
     (
         "bootdisk",
-        "expected boot in [template.NAME.create], or boot_disk of the template",
+        "expected template.NAME.create.boot, or template.NAME.boot_disk",
     ),
-    ("cdrom", "expected iso in [template.NAME.create]"),
+    ("cdrom", "expected template.NAME.create.iso"),
     (
         "efidisk0",
         "expected bios = \"ovmf\" in [template.NAME.create] or [template.NAME.build], or the template's own",
@@ -133,28 +139,28 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ("cicustom", OF_CLOUD_INIT),
     (
         "cipassword",
-        "the file has no secrets: expected ssh_keys of the template, or [template.NAME.cloud_init]",
+        "the file has no secrets: expected template.NAME.ssh_keys, or [template.NAME.cloud_init]",
     ),
     ("citype", OF_CLOUD_INIT),
-    ("ciupgrade", "expected ci_upgrade of the template"),
-    ("ciuser", "expected ci_user of the template"),
+    ("ciupgrade", "expected template.NAME.ci_upgrade"),
+    ("ciuser", "expected template.NAME.ci_user"),
     (
         "ipconfig[n]",
-        "expected ipconfig of the template or of its nic, or network of the pool",
+        "expected ipconfig in [template.NAME] or [[template.NAME.nic]], or pool.NAME.network",
     ),
     (
         "nameserver",
-        "expected nameserver of the template or network",
+        "expected template.NAME.nameserver or network.NAME.nameserver",
     ),
     (
         "net[n]",
-        "expected bridge, vlan, nic_model and the like of the template for net0, and [[template.NAME.nic]] for further cards",
+        "expected bridge, vlan, nic_model and the like in [template.NAME] for net0, and [[template.NAME.nic]] for further cards",
     ),
     (
         "searchdomain",
-        "expected searchdomain of the template or network",
+        "expected template.NAME.searchdomain or network.NAME.searchdomain",
     ),
-    ("sshkeys", "expected ssh_keys of the template"),
+    ("sshkeys", "expected template.NAME.ssh_keys"),
     // Of the call.
     ("archive", OF_THE_CALL),
     ("bwlimit", OF_THE_CALL),
@@ -164,14 +170,17 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ("live-restore", OF_THE_CALL),
     (
         "node",
-        "which host gets a machine is planned: expected hosts of the pool",
+        "which host gets a machine is planned: expected pool.NAME.hosts",
     ),
-    ("pool", "expected resource_pool of the template"),
+    ("pool", "expected template.NAME.resource_pool"),
     ("start", OF_THE_CALL),
     (
         "storage",
-        "expected storage of the template, or in [template.NAME.create]",
+        "expected storage in [template.NAME] or [template.NAME.create]",
     ),
     ("unique", OF_THE_CALL),
-    ("vmid", "expected vmids of the region"),
+    (
+        "vmid",
+        "each machine gets its own of region.NAME.vmids; expected template.NAME.vmid for the template's",
+    ),
 ];

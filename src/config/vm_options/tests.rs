@@ -166,6 +166,13 @@ fn values_are_taken_and_refused_as_pve_does() {
     }
     for name in names() {
         assert!(may_be_named(&name) && refusal(&name).is_none(), "{name}");
+        assert_eq!(others_with_a_number(&name), None, "{name} is there");
+    }
+    let others = |name: &str| others_with_a_number(name).unwrap_or_default();
+    assert_eq!(others("usb14"), "usb0 to usb13");
+    assert_eq!(others("parallel3"), "parallel0 to parallel2");
+    for name in ["usb", "rng1", "vlan7"] {
+        assert_eq!(others(name), "", "{name}");
     }
 }
 

@@ -124,6 +124,47 @@ fn what_is_doubted_is_read_with_the_next_poll() {
     });
 }
 
+/// The VM of a trial is known by its mark, which names the configuration that it is of; it stays without an owner.
+#[test]
+fn the_vm_of_a_trial_is_known_by_its_mark() {
+    in_virtual_time(async {
+        let world = world();
+        let mark = |cluster: &str| template_mark::TemplateMark {
+            template: "debian".to_owned(),
+            cluster: cluster.to_owned(),
+            vmid: 9100,
+            definition: String::new(),
+            stage: template_mark::BuildStage::Trial,
+            by: "pve1/7".to_owned(),
+            begun: 0,
+            unknown: [].into(),
+        };
+        let text = mark("test").describe();
+        world.pve.administer(&stranger(&text)).expect("added");
+        let client = Client::new(Arc::new(RouterTransport::new(world.pve_way())));
+        let region: RegionName = "default".into();
+        let doubts = Doubts::default();
+        let settings = world.settings.clone();
+        let mut watcher = RegionWatcher::new(region.clone(), client, world.clock, settings)
+            .with_doubts(doubts.clone());
+        let mut tried = async || {
+            doubts.add(&region, 9100);
+            let observed = watcher.poll().await.expect("it is read");
+            let vm = observed.region.vms[&9100].clone();
+            assert_eq!(vm.ownership, Some(Ownership::Unmarked));
+            vm.trial_of
+        };
+        assert_eq!(tried().await.as_deref(), Some("debian"));
+        let edit = AdminAct::Configure {
+            vmid: 9100,
+            key: "description".to_owned(),
+            value: Some(mark("another").describe()),
+        };
+        world.pve.administer(&edit).expect("edited");
+        assert_eq!(tried().await, None, "of another configuration");
+    });
+}
+
 /// A mark that somebody took out is looked for as often as marks are: whoever reads of it puts it back.
 #[test]
 fn a_mark_that_is_put_back_is_seen_soon() {

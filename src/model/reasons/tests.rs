@@ -440,7 +440,8 @@ one_of_each! { Warning:
     OtherCluster { vm: vm(), cluster: "uid/prod".into() },
     CopiedMark { vm: vm(), original: 9_001, machine: "small-aaaaa".into() },
     HalfDestroyed { vm: vm(), host: "pve1".into() },
-    ForeignVm { vm: vm() },
+    TrialVm { vm: vm(), template: "debian".into() },
+    ForeignVm { vm: vm(), being_made: false },
     UnreadMachine { vm: vm(), host: "pve1".into(), pool: "small".into() },
     UnreadVm { region: "default".into(), vmid: 9_005, host: "pve1".into() },
     UnreadRow { vm: vm(), host: "pve1".into(), why: "maxmem of \"qemu/9005\" is -1".into() },
@@ -453,6 +454,7 @@ one_of_each! { Warning:
     LostCpus { machine: "fast-aaaaa".into(), host: "pve2".into(), cpus: CpuSet::read("2-5").expect("a list"), shared: CpuSet::read("4-5").expect("a list"), with: Some(300), lacking: CpuSet::read("2").expect("a list"), untold: false, far: true },
     UnknownHost { region: "default".into(), host: "pve9".into(), hosts: vec!["pve1".into(), "pve2".into()] },
     ;
+    ForeignVm { vm: vm(), being_made: true },
     NoTemplate { pool: "big".into(), further_pools: vec!["gpu".into(), "small".into()], region: "default".into(), template: "debian".into(), fault: None },
     NoTemplate { pool: "small".into(), further_pools: Vec::new(), region: "default".into(), template: "debian".into(), fault: Some(ForeignText::new("VM 9000 on pve1 has no guest agent enabled")) },
     LostCpus { machine: "fast-aaaaa".into(), host: "pve3".into(), cpus: CpuSet::read("2-5").expect("a list"), shared: CpuSet::new(), with: None, lacking: CpuSet::new(), untold: true, far: false },

@@ -178,10 +178,20 @@ pub enum Warning {
         /// The VM's host.
         host: Arc<str>,
     },
+    /// A VM in our range was made by `pve-autoscaler template try`.
+    TrialVm {
+        /// The VM.
+        vm: VmAt,
+        /// The template that is tried.
+        template: Arc<str>,
+    },
     /// A VM in our range is somebody else's.
     ForeignVm {
         /// The VM.
         vm: VmAt,
+        /// It is being cloned or made: whose it is shows for certain when that has ended.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        being_made: bool,
     },
     /// A VM's configuration could not be read since the start; its name tells its pool.
     UnreadMachine {

@@ -304,6 +304,35 @@ fn machines_that_are_there_keep_their_range_and_names() {
     noted(&proposal, "Write [pool.batch] into it");
 }
 
+/// A trial's VM has the last VMID of the range that it was made in: a range that ends before it, or another one, is not the one that the next
+/// trial looks into.
+#[test]
+fn the_vm_of_a_trial_takes_nothing_from_the_range() {
+    let mut survey = survey();
+    let guest = GuestResource::default();
+    survey.pve.resources.guests.insert(9_999, guest);
+    let vmids = |survey: &Survey| {
+        let (proposal, _) = proposed(survey, &SetupAnswers::default());
+        (proposal.wanted.vmids, proposal.notes)
+    };
+    assert_eq!(vmids(&survey).0, "8000-8999", "somebody else's");
+    survey.pve.trials.insert(9_999, "debian".to_owned());
+    for with_machine in [false, true] {
+        if with_machine {
+            add_machine(&mut survey, &mark(9_004, "batch"));
+        }
+        let (range, notes) = vmids(&survey);
+        assert_eq!(range, "9000-9999");
+        let told = "VM 9999 in 9000-9999 is of `pve-autoscaler template try`, which removes it at its end; where that was interrupted or told to keep it, \
+            the next `pve-autoscaler template try debian` removes it";
+        assert!(notes.iter().any(|note| note == told), "{notes:?}");
+        assert!(
+            !notes.iter().any(|note| note.contains("taken by")),
+            "{notes:?}"
+        );
+    }
+}
+
 /// Nobody knows whose a VM is that cannot be read: the range is not cut off at it, and it is not called ours.
 #[test]
 fn a_vm_that_cannot_be_read_may_be_ours() {

@@ -231,6 +231,7 @@ impl Display for Warning {
             | Warning::OtherCluster { .. }
             | Warning::CopiedMark { .. }
             | Warning::HalfDestroyed { .. }
+            | Warning::TrialVm { .. }
             | Warning::ForeignVm { .. }
             | Warning::UnreadMachine { .. }
             | Warning::UnreadVm { .. }
@@ -354,7 +355,18 @@ fn of_vm(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
             "{vm}: what an interrupted removal left, and not known to be ours; `qm destroy {} --skiplock` on {host} finishes it",
             vm.vmid
         ),
-        Warning::ForeignVm { vm } => write!(f, "{vm}: somebody else's, inside our VMID range"),
+        Warning::TrialVm { vm, template } => write!(
+            f,
+            "{vm}: `pve-autoscaler template try` tries the template {template} with it, and removes it at its end; the next `pve-autoscaler template try {template}` removes it where that was interrupted or told to keep it"
+        ),
+        Warning::ForeignVm {
+            vm,
+            being_made: true,
+        } => write!(
+            f,
+            "{vm}: it is being made, by somebody else or by `pve-autoscaler template try`, inside our VMID range"
+        ),
+        Warning::ForeignVm { vm, .. } => write!(f, "{vm}: somebody else's, inside our VMID range"),
         Warning::UnreadMachine { vm, host, pool } => write!(
             f,
             "{vm}: its configuration cannot be read; until {host} answers it counts as a machine of the pool {pool}, by its name"
