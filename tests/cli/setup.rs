@@ -915,6 +915,217 @@ fn a_token_whose_secret_is_lost_is_said_and_not_replaced() {
     assert!(said.contains(words), "{said}");
 }
 
+/// The configuration is gone, and its token with the secret is not. It finds a setup that tells who has the secret to put it where it is, one that
+/// wants an administrator's token for it, and one that makes a token or rights that are there.
+#[test]
+fn a_token_whose_secret_is_there_is_taken_where_the_configuration_is_gone() {
+    let place = Place::new();
+    let before = place.file();
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    let file = place.file();
+    let secret = || std::fs::read_to_string(place.simulators.path("daemon.secret"));
+    let of_first = secret().expect("it is there");
+    for admin in ["with the administrator's token", "and without it"] {
+        std::fs::write(&place.config, &before).expect("written");
+        for how in ["--dry-run", "--yes"] {
+            let (code, said) = place.run(&[how]);
+            assert_eq!(code, Some(0), "{admin}: {said}");
+            assert!(said.contains("  1. change "), "{said}");
+            assert!(!said.contains("  2. ") && !said.contains("pveum"), "{said}");
+        }
+        assert_eq!(place.file(), file, "{admin}");
+        assert_eq!(secret().expect("it is there"), of_first, "{admin}");
+        let (code, found) = place.doctor();
+        assert_eq!(code, Some(0), "{admin}: {found}");
+        let _ = std::fs::remove_file(place.simulators.path("admin.secret"));
+    }
+    // No file at all, as after `mv`: only what stood in it is missing.
+    std::fs::remove_file(&place.config).expect("removed");
+    let (code, said) = place.run(&["--dry-run"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("write "), "{said}");
+    assert!(!said.contains("pveum"), "{said}");
+    // Another template: the token gets the rights that it lacks, and stays what it is.
+    std::fs::write(&place.config, &before).expect("written");
+    place.answer("[template]\nvmid = 9001\n");
+    let (code, said) = place.run(&["--dry-run"]);
+    assert_eq!(code, Some(1), "the administrator's token is gone: {said}");
+    let told = on_one_line(&said);
+    for words in [
+        "the daemon's token pve-autoscaler@pve!daemon lacks rights, which only an administrator can give it",
+        "answer proxmox.admin_token_id and admin_token_secret_file; nothing was changed",
+    ] {
+        assert!(told.contains(words), "{words:?} is not in {said}");
+    }
+    std::fs::write(
+        place.simulators.path("admin.secret"),
+        "11111111-0000-4000-8000-000000000001\n",
+    )
+    .expect("written");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    for words in [
+        "  1. give the daemon's user in PVE these privileges, of which its token lacks some; the token stays as it is\n",
+        "     pveum acl modify /vms/9001 --users pve-autoscaler@pve --roles NodeAutoscalerTemplate\n",
+        "  done: NodeAutoscalerTemplate on /vms/9001\n",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    assert!(!said.contains("token add"), "{said}");
+    assert_eq!(secret().expect("it is there"), of_first);
+    let (_, found) = place.doctor();
+    assert!(
+        !found.contains("pve-autoscaler@pve!daemon lacks"),
+        "{found}"
+    );
+}
+
+/// It finds a setup that says the same of a secret that is wrong as of one that is missing, and one that goes on with it.
+#[test]
+fn a_secret_that_is_not_the_tokens_is_told_with_what_is_wrong() {
+    let place = Place::new();
+    let before = place.file();
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    let configured = place.file();
+    let secret = place.simulators.path("daemon.secret");
+    for (text, words) in [
+        (
+            "11111111-0000-4000-8000-00000000000f\n",
+            "cannot be used: PVE does not take it (Authentication failed!).",
+        ),
+        ("\n", "it is empty."),
+        (
+            "value: 11111111-0000-4000-8000-00000000000f\n",
+            "it has more in it than the secret; expected that alone",
+        ),
+    ] {
+        std::fs::write(&secret, text).expect("written");
+        for file in [&before, &configured] {
+            std::fs::write(&place.config, file).expect("written");
+            let (code, said) = place.run(&["--yes"]);
+            assert_eq!(code, Some(1), "{said}");
+            let told = on_one_line(&said);
+            let named = format!(
+                "the token pve-autoscaler@pve!daemon is there already, and its secret in {} cannot be used: ",
+                secret.display()
+            );
+            for words in [
+                &*named,
+                words,
+                "(pveum user token remove pve-autoscaler@pve daemon)",
+                "nothing was changed",
+            ] {
+                assert!(told.contains(words), "{words:?} is not in {said}");
+            }
+            assert_eq!(place.file(), *file, "{said}");
+            let kept = std::fs::read_to_string(&secret);
+            assert_eq!(kept.expect("it is there"), text, "{said}");
+        }
+    }
+}
+
+/// The configuration is gone, and its token with the secret is not. It finds a setup that tells who has the secret to put it where it is, one that
+/// wants an administrator's token for it, and one that makes a token or rights that are there.
+#[test]
+fn a_token_whose_secret_is_there_is_taken_where_the_configuration_is_gone() {
+    let place = Place::new();
+    let before = place.file();
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    let file = place.file();
+    let secret = || std::fs::read_to_string(place.simulators.path("daemon.secret"));
+    let of_first = secret().expect("it is there");
+    let admin = place.simulators.path("admin.secret");
+    let of_admin = std::fs::read_to_string(&admin).expect("it is there");
+    for how_reached in ["with the administrator's token", "without it"] {
+        std::fs::write(&place.config, &before).expect("written");
+        for how in ["--dry-run", "--yes"] {
+            let (code, said) = place.run(&[how]);
+            assert_eq!(code, Some(0), "{how_reached}: {said}");
+            assert!(said.contains("  1. change "), "{said}");
+            assert!(!said.contains("  2. ") && !said.contains("pveum"), "{said}");
+        }
+        assert_eq!(place.file(), file, "{how_reached}");
+        assert_eq!(secret().expect("it is there"), of_first, "{how_reached}");
+        let (code, found) = place.doctor();
+        assert_eq!(code, Some(0), "{how_reached}: {found}");
+        let _ = std::fs::remove_file(&admin);
+    }
+    // No file at all, as after `mv`: what stood in it of the kubeconfig is missing, too.
+    std::fs::remove_file(&place.config).expect("removed");
+    let (code, said) = place.run(&["--dry-run"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains(". write "), "{said}");
+    assert!(!said.contains("pveum"), "{said}");
+    // Another template: the token gets the rights that it lacks, and stays what it is.
+    std::fs::write(&place.config, &before).expect("written");
+    place.answer("[template]\nvmid = 9001\n");
+    std::fs::write(&admin, of_admin).expect("written");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    for words in [
+        "  1. give the daemon's user in PVE these privileges, of which its token lacks some; the token stays as it is\n",
+        "     pveum acl modify /vms/9001 --users pve-autoscaler@pve --roles NodeAutoscalerTemplate\n",
+        "  done: NodeAutoscalerTemplate on /vms/9001\n",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    assert!(!said.contains("token add"), "{said}");
+    assert_eq!(secret().expect("it is there"), of_first);
+    let (_, found) = place.doctor();
+    assert!(
+        !found.contains("pve-autoscaler@pve!daemon lacks"),
+        "{found}"
+    );
+}
+
+/// It finds a setup that says the same of a secret that is wrong as of one that is missing, and one that goes on with it.
+#[test]
+fn a_secret_that_is_not_the_tokens_is_told_with_what_is_wrong() {
+    let place = Place::new();
+    let before = place.file();
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    let configured = place.file();
+    let secret = place.simulators.path("daemon.secret");
+    for (text, wrong) in [
+        (
+            "11111111-0000-4000-8000-00000000000f\n",
+            "PVE does not take it (",
+        ),
+        ("\n", "it is empty."),
+        (
+            "value: 11111111-0000-4000-8000-00000000000f\n",
+            "it has more in it than the secret; expected that alone",
+        ),
+    ] {
+        std::fs::write(&secret, text).expect("written");
+        for file in [&before, &configured] {
+            std::fs::write(&place.config, file).expect("written");
+            let (code, said) = place.run(&["--yes"]);
+            assert_eq!(code, Some(1), "{said}");
+            let told = on_one_line(&said);
+            let named = format!(
+                "the token pve-autoscaler@pve!daemon is there already, and its secret in {} cannot be used: ",
+                secret.display()
+            );
+            for words in [
+                &*named,
+                wrong,
+                "(pveum user token remove pve-autoscaler@pve daemon)",
+                "nothing was changed",
+            ] {
+                assert!(told.contains(words), "{words:?} is not in {said}");
+            }
+            assert_eq!(place.file(), *file, "{said}");
+            let kept = std::fs::read_to_string(&secret);
+            assert_eq!(kept.expect("it is there"), text, "{said}");
+        }
+    }
+}
+
 /// At a terminal: what is typed is taken, what is left empty is what was proposed, what is wrong is asked again.
 #[test]
 fn a_person_is_asked_at_the_terminal() {

@@ -103,7 +103,8 @@ async fn set_up(
     if let Some(file) = &options.save_answers {
         save(file, &(answers.text()? + &unanswered(&proposal)), options)?;
     }
-    let mut steps = steps::plan((&survey, &admin, existing), &answers, (path, &new))?;
+    let token = token::lacking(&written, &survey.pve, existing.settings.configured).await;
+    let mut steps = steps::plan((&survey, &admin, existing), &answers, (path, &new), token)?;
     for step in &mut steps {
         step.look(&admin).await?;
     }

@@ -16,7 +16,7 @@ use super::rights::{self, OwnerHints};
 use super::survey::{Admin, Existing, Survey};
 use super::templates::{FILES, content_lacking};
 use super::text;
-use super::token::{self, Grants};
+use super::token::Grants;
 use crate::cli::doctor::user::DAEMON;
 use crate::cli::in_force::digest;
 use crate::cli::place::ForceOptions;
@@ -64,24 +64,15 @@ pub(super) fn plan(
     (survey, admin, existing): (&Survey, &Admin, &Existing),
     answers: &SetupAnswers,
     (path, new): (&Path, &str),
+    token: Option<(Grants, PathBuf)>,
 ) -> anyhow::Result<Vec<SetupStep>> {
     let settings = config::parse(new, "what setup would write")?;
     let mut steps = Vec::new();
     steps.extend(in_kubernetes(survey, existing, answers));
+    steps.extend(token.map(|(grants, file)| SetupStep::Token(Box::new(grants), file)));
     // Of several regions only one was looked at, and nobody said which is meant.
-    let one = (settings.regions.len() == 1).then(|| settings.regions.values().next());
-    let channel = one.flatten().map(|region| &region.channel);
-    if let Some(Channel::Token {
-        token_id,
-        secret_file,
-        ..
-    }) = channel
-        && !survey.token_works
-        && let Some(grants) = token::grants(token_id, &settings, &survey.pve)
-    {
-        steps.push(SetupStep::Token(Box::new(grants), secret_file.clone()));
-    }
-    let builds = if channel.is_some() && (admin.here || answers.proxmox.admin_token_id.is_some()) {
+    let is_one = settings.regions.len() == 1;
+    let builds = if is_one && (admin.here || answers.proxmox.admin_token_id.is_some()) {
         to_build(&settings, survey)
     } else {
         Vec::new()
@@ -108,8 +99,11 @@ pub(super) fn plan(
     } else if rights::is_shut(path, DAEMON) {
         steps.push(SetupStep::Rights(path.to_owned()));
     }
-    let written =
-        |step: &SetupStep| matches!(step, SetupStep::Kubeconfig(_) | SetupStep::Token(..));
+    let written = |step: &SetupStep| match step {
+        SetupStep::Kubeconfig(_) => true,
+        SetupStep::Token(grants, _) => !grants.has_token(),
+        _ => false,
+    };
     if !steps.iter().any(written) {
         let secrets = daemons_files(&settings).into_iter();
         let shut = secrets.filter(|file| rights::is_shut(file, DAEMON));
@@ -217,6 +211,11 @@ impl SetupStep {
                 )
             }
             SetupStep::Policy(step) => write!(text, "{}", step.show()),
+            SetupStep::Token(grants, _) if grants.has_token() => writeln!(
+                text,
+                "give the daemon's user in PVE these privileges, of which its token lacks some; the token stays as it is\n{}",
+                indented(&grants.typed())
+            ),
             SetupStep::Token(grants, file) => writeln!(
                 text,
                 "make a user in PVE for the daemon, with these privileges and no others, and its token, whose secret goes to {}\n{}",

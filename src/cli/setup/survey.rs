@@ -9,6 +9,7 @@ use anyhow::{Context as _, anyhow, bail};
 use futures::stream::{self, StreamExt as _};
 
 use super::answers::{ProxmoxAnswers, SetupAnswers};
+use super::choose::TOKEN;
 use super::cluster::{self, KubeFound};
 use super::former::FormerMachines;
 use super::policy::PolicyFound;
@@ -50,8 +51,6 @@ pub(super) struct Survey {
     pub(super) kubeconfig_lacks: Option<String>,
     /// Whether the admission policy holds the daemon.
     pub(super) policy: PolicyFound,
-    /// A token by which the daemon reaches PVE works.
-    pub(super) token_works: bool,
     /// The digest of the file that the running daemon has read; `None` where none answers.
     pub(super) in_force: Option<String>,
 }
@@ -140,9 +139,9 @@ impl Admin {
                 file: PathBuf::new(),
             });
         }
-        if let (Some(id), Some(secret)) = (&proxmox.token_id, &proxmox.token_secret_file)
-            && secret.exists()
-        {
+        let of_daemon = proxmox.token_secret_file.as_deref();
+        let of_daemon = of_daemon.filter(|secret| secret.exists());
+        if let Some((id, secret)) = proxmox.token_id.as_deref().zip(of_daemon) {
             return Ok(Admin::remote(https(proxmox, id, secret)?));
         }
         if let Some((_, region)) = existing.region()
@@ -150,6 +149,10 @@ impl Admin {
         {
             let socket = &existing.settings.broker.socket;
             return Ok(Admin::remote(channels::open(region, socket)?));
+        }
+        // The configuration is gone, and its token may not be.
+        if let Some(secret) = of_daemon.filter(|_| proxmox.endpoints.is_some()) {
+            return Ok(Admin::remote(https(proxmox, TOKEN, secret)?));
         }
         if let Some((id, secret)) = of_admin {
             return Ok(Admin::remote(https(proxmox, id, secret)?));
@@ -170,11 +173,7 @@ impl Admin {
 }
 
 /// HTTPS with a token, to the endpoints that were answered.
-pub(super) fn https(
-    proxmox: &ProxmoxAnswers,
-    id: &str,
-    secret: &Path,
-) -> anyhow::Result<Arc<dyn Transport>> {
+fn https(proxmox: &ProxmoxAnswers, id: &str, secret: &Path) -> anyhow::Result<Arc<dyn Transport>> {
     let endpoints = proxmox.endpoints.clone().unwrap_or_default();
     if endpoints.is_empty() {
         bail!("a token is answered and proxmox.endpoints is not");
@@ -209,7 +208,6 @@ pub(super) async fn look(
         server_unfit: cluster::server_unfit(answers, existing),
         kubeconfig_lacks: found.lacks,
         policy: found.policy,
-        token_works: token_works(answers, existing).await,
         in_force: in_force().await,
     })
 }
@@ -297,24 +295,6 @@ async fn read_guests(client: &Client, resources: &ClusterResources, found: &mut 
             _ => {}
         }
         found.addresses.extend(promise.addresses);
-    }
-}
-
-/// Whether the daemon's token, answered or in the file, is good for a call.
-async fn token_works(answers: &SetupAnswers, existing: &Existing) -> bool {
-    let proxmox = &answers.proxmox;
-    let transport = match (&proxmox.token_id, &proxmox.token_secret_file) {
-        (Some(id), Some(secret)) if proxmox.endpoints.is_some() => https(proxmox, id, secret).ok(),
-        _ => match existing.region() {
-            Some((_, region)) if matches!(region.channel, Channel::Token { .. }) => {
-                channels::open(region, &existing.settings.broker.socket).ok()
-            }
-            _ => None,
-        },
-    };
-    match transport {
-        Some(transport) => Client::new(transport).version().await.is_ok(),
-        None => false,
     }
 }
 
