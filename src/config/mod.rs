@@ -25,11 +25,14 @@ pub mod yaml;
 
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
+
 pub use error::{ConfigErrors, ConfigProblem};
 pub use rules::ipconfig_fault;
 pub use settings::Settings;
 
 use error::Collector;
+use file::ConfigFile;
 
 /// Where the file lies unless `--config` says otherwise.
 pub const DEFAULT_PATH: &str = "/etc/pve-autoscaler.toml";
@@ -125,6 +128,21 @@ pub fn parse(text: &str, name: &str) -> Result<Settings, ConfigErrors> {
     check(text, name, Some(&rules::trials::ALL))
 }
 
+/// Reads a text of another form than the configuration's, such as answers to `setup`, with errors in the same words.
+///
+/// # Errors
+/// All that is wrong with its syntax, its keys and the types of their values, at once.
+pub fn parse_as<T: DeserializeOwned>(text: &str, name: &str) -> Result<T, ConfigErrors> {
+    if let Some(message) = read::judge_line_ends(text) {
+        return Err(ConfigErrors::whole(name, message));
+    }
+    let mut problems = Collector::new(text);
+    match read::read::<T>(text, &mut problems) {
+        Some(read) if problems.is_empty() => Ok(read.file),
+        _ => Err(problems.finish(name)),
+    }
+}
+
 fn check(
     text: &str,
     name: &str,
@@ -134,7 +152,7 @@ fn check(
         return Err(ConfigErrors::whole(name, message));
     }
     let mut problems = Collector::new(text);
-    let Some(read) = read::read(text, &mut problems) else {
+    let Some(read) = read::read::<ConfigFile>(text, &mut problems) else {
         return Err(problems.finish(name));
     };
     let mut found = rules::Problems::none(trials);

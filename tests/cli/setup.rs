@@ -641,7 +641,7 @@ fn what_is_wrong_is_named_by_its_answer_before_anything_is_done() {
         ),
         (
             "[template]\nbuild = true\n",
-            "template.vmid: with a token a template must be there",
+            "template.build: with a token a template must be there",
         ),
         (
             "[pool]\ninstance_types = [\"999x4GiB\", \"2x4GiB\"]\n",
@@ -652,7 +652,22 @@ fn what_is_wrong_is_named_by_its_answer_before_anything_is_done() {
             "pool.instance_types: 2x999GiB fits on no host",
         ),
         ("vmids = \"9-1\"\n", "proxmox.vmids: \"9-1\": "),
-        ("colour = 1\n", "unknown field `colour`"),
+        (
+            "colour = 1\n",
+            "proxmox.colour: unknown key `colour`; the keys here are ",
+        ),
+        (
+            "[pool]\nmax = \"many\"\n",
+            "pool.max = \"many\": expected a whole number, 0 to 5000, found string \"many\"",
+        ),
+        (
+            "[pool]\ninstance_types = \"2x4GiB\"\n",
+            "pool.instance_types = \"2x4GiB\": expected a list, found string",
+        ),
+        (
+            "[network]\naddresses = \"static\"\n",
+            "network.addresses = \"static\": unknown value `static`, expected `dhcp` or `ranges`",
+        ),
     ] {
         place.answer(answers);
         let (code, said) = place.run(&["--yes"]);
@@ -842,6 +857,74 @@ fn files_that_setup_did_not_write_stay_as_they_are() {
     assert!(saved.exists());
 }
 
+/// A file of answers whose keys behind `#` are taken; how many these are.
+fn uncomment(saved: &str) -> (String, usize) {
+    let is_key = |line: &&str| {
+        let behind = line.strip_prefix('#').unwrap_or_default();
+        behind.starts_with(|first: char| first.is_ascii_lowercase())
+    };
+    let count = saved.lines().filter(is_key).count();
+    let lines = saved.lines().map(|line| {
+        let taken = is_key(&line).then(|| line.trim_start_matches('#'));
+        taken.unwrap_or(line).to_owned() + "\n"
+    });
+    (lines.collect(), count)
+}
+
+/// It finds comments that no file of answers takes: keys and values of another form, and keys that are there twice.
+#[test]
+fn what_was_chosen_is_taken_from_the_answers_that_are_saved() {
+    let mut spec = PveSpec::default();
+    spec.images.push("local:import/debian-13.qcow2".to_owned());
+    for storage in &mut spec.storages {
+        if storage.name == "local" {
+            "backup,import,iso,vztmpl".clone_into(&mut storage.content);
+        }
+    }
+    let place = Place::of(spec);
+    let saved = place.simulators.path("saved.toml");
+    let save = saved.display().to_string();
+    let read = || std::fs::read_to_string(&saved).expect("it is saved");
+    for (more, least) in [
+        ("", 10),
+        ("[network]\naddresses = \"ranges\"\n[pool]\nmin = 1\n", 12),
+        (
+            "channel = \"local\"\n[template]\nbuild = true\nmirror = \"http://127.0.0.1:9\"\nimage = \"local:import/debian-13.qcow2\"\n",
+            9,
+        ),
+    ] {
+        place.answer(more);
+        let (code, said) = place.run(&["--dry-run"]);
+        assert_eq!(code, Some(0), "{said}");
+        let steps = said.split("\nTo do\n").nth(1).expect("steps").to_owned();
+        // Nothing is done without a yes, and the answers are saved.
+        let (code, said) = place.run(&["--save-answers", &save]);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("then say --yes"), "{said}");
+        let (taken, count) = uncomment(&read());
+        assert!(count >= least, "{count} of {least}: {}", read());
+        for table in ["kubernetes", "proxmox", "template", "network", "pool"] {
+            let header = format!("\n[{table}]\n");
+            assert!(
+                !taken.contains(&format!("{header}\n")),
+                "it is empty: {taken}"
+            );
+            assert!(taken.matches(&header).count() <= 1, "{taken}");
+        }
+        std::fs::write(&place.answers, &taken).expect("written");
+        let (code, said) = place.run(&["--dry-run"]);
+        assert_eq!(code, Some(0), "{said}\n{taken}");
+        assert_eq!(said.split("\nTo do\n").nth(1), Some(&*steps), "{taken}");
+        // All of it is answered now, and nothing is left to be chosen.
+        let (code, said) = place.run(&["--save-answers", &save]);
+        assert_eq!(code, Some(1), "{said}");
+        let (all, count) = uncomment(&read());
+        assert_eq!(count, 0, "{all}");
+        let tables = |text: &str| toml::from_str::<toml::Table>(text).expect("TOML");
+        assert_eq!(tables(&all), tables(&taken));
+    }
+}
+
 /// More nodes than addresses are told of before the file is written.
 #[test]
 fn fewer_addresses_than_nodes_are_told_before_the_file_is_written() {
@@ -913,117 +996,6 @@ fn a_token_whose_secret_is_lost_is_said_and_not_replaced() {
     assert_eq!(code, Some(1), "{said}");
     let words = "pveum user token remove pve-autoscaler@pve daemon";
     assert!(said.contains(words), "{said}");
-}
-
-/// The configuration is gone, and its token with the secret is not. It finds a setup that tells who has the secret to put it where it is, one that
-/// wants an administrator's token for it, and one that makes a token or rights that are there.
-#[test]
-fn a_token_whose_secret_is_there_is_taken_where_the_configuration_is_gone() {
-    let place = Place::new();
-    let before = place.file();
-    let (code, said) = place.run(&["--yes"]);
-    assert_eq!(code, Some(0), "{said}");
-    let file = place.file();
-    let secret = || std::fs::read_to_string(place.simulators.path("daemon.secret"));
-    let of_first = secret().expect("it is there");
-    for admin in ["with the administrator's token", "and without it"] {
-        std::fs::write(&place.config, &before).expect("written");
-        for how in ["--dry-run", "--yes"] {
-            let (code, said) = place.run(&[how]);
-            assert_eq!(code, Some(0), "{admin}: {said}");
-            assert!(said.contains("  1. change "), "{said}");
-            assert!(!said.contains("  2. ") && !said.contains("pveum"), "{said}");
-        }
-        assert_eq!(place.file(), file, "{admin}");
-        assert_eq!(secret().expect("it is there"), of_first, "{admin}");
-        let (code, found) = place.doctor();
-        assert_eq!(code, Some(0), "{admin}: {found}");
-        let _ = std::fs::remove_file(place.simulators.path("admin.secret"));
-    }
-    // No file at all, as after `mv`: only what stood in it is missing.
-    std::fs::remove_file(&place.config).expect("removed");
-    let (code, said) = place.run(&["--dry-run"]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("write "), "{said}");
-    assert!(!said.contains("pveum"), "{said}");
-    // Another template: the token gets the rights that it lacks, and stays what it is.
-    std::fs::write(&place.config, &before).expect("written");
-    place.answer("[template]\nvmid = 9001\n");
-    let (code, said) = place.run(&["--dry-run"]);
-    assert_eq!(code, Some(1), "the administrator's token is gone: {said}");
-    let told = on_one_line(&said);
-    for words in [
-        "the daemon's token pve-autoscaler@pve!daemon lacks rights, which only an administrator can give it",
-        "answer proxmox.admin_token_id and admin_token_secret_file; nothing was changed",
-    ] {
-        assert!(told.contains(words), "{words:?} is not in {said}");
-    }
-    std::fs::write(
-        place.simulators.path("admin.secret"),
-        "11111111-0000-4000-8000-000000000001\n",
-    )
-    .expect("written");
-    let (code, said) = place.run(&["--yes"]);
-    assert_eq!(code, Some(0), "{said}");
-    for words in [
-        "  1. give the daemon's user in PVE these privileges, of which its token lacks some; the token stays as it is\n",
-        "     pveum acl modify /vms/9001 --users pve-autoscaler@pve --roles NodeAutoscalerTemplate\n",
-        "  done: NodeAutoscalerTemplate on /vms/9001\n",
-    ] {
-        assert!(said.contains(words), "{words:?} is not in {said}");
-    }
-    assert!(!said.contains("token add"), "{said}");
-    assert_eq!(secret().expect("it is there"), of_first);
-    let (_, found) = place.doctor();
-    assert!(
-        !found.contains("pve-autoscaler@pve!daemon lacks"),
-        "{found}"
-    );
-}
-
-/// It finds a setup that says the same of a secret that is wrong as of one that is missing, and one that goes on with it.
-#[test]
-fn a_secret_that_is_not_the_tokens_is_told_with_what_is_wrong() {
-    let place = Place::new();
-    let before = place.file();
-    let (code, said) = place.run(&["--yes"]);
-    assert_eq!(code, Some(0), "{said}");
-    let configured = place.file();
-    let secret = place.simulators.path("daemon.secret");
-    for (text, words) in [
-        (
-            "11111111-0000-4000-8000-00000000000f\n",
-            "cannot be used: PVE does not take it (Authentication failed!).",
-        ),
-        ("\n", "it is empty."),
-        (
-            "value: 11111111-0000-4000-8000-00000000000f\n",
-            "it has more in it than the secret; expected that alone",
-        ),
-    ] {
-        std::fs::write(&secret, text).expect("written");
-        for file in [&before, &configured] {
-            std::fs::write(&place.config, file).expect("written");
-            let (code, said) = place.run(&["--yes"]);
-            assert_eq!(code, Some(1), "{said}");
-            let told = on_one_line(&said);
-            let named = format!(
-                "the token pve-autoscaler@pve!daemon is there already, and its secret in {} cannot be used: ",
-                secret.display()
-            );
-            for words in [
-                &*named,
-                words,
-                "(pveum user token remove pve-autoscaler@pve daemon)",
-                "nothing was changed",
-            ] {
-                assert!(told.contains(words), "{words:?} is not in {said}");
-            }
-            assert_eq!(place.file(), *file, "{said}");
-            let kept = std::fs::read_to_string(&secret);
-            assert_eq!(kept.expect("it is there"), text, "{said}");
-        }
-    }
 }
 
 /// The configuration is gone, and its token with the secret is not. It finds a setup that tells who has the secret to put it where it is, one that

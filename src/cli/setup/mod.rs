@@ -101,7 +101,11 @@ async fn set_up(
         tell(&format!("note: {warning}\n"))?;
     }
     if let Some(file) = &options.save_answers {
-        save(file, &(answers.text()? + &unanswered(&proposal)), options)?;
+        save(
+            file,
+            &answers.text(&SetupAnswers::of_choices(&proposal))?,
+            options,
+        )?;
     }
     let token = token::lacking(&written, &survey.pve, existing.settings.configured).await;
     let mut steps = steps::plan((&survey, &admin, existing), &answers, (path, &new), token)?;
@@ -189,10 +193,17 @@ fn take(
     (key, typed): (&str, &str),
     missing: impl Fn(&Survey, &SetupAnswers) -> Vec<String>,
 ) -> anyhow::Result<()> {
+    // The question for a template is answered by one of two keys.
+    let keys: &[&str] = match key {
+        "template" => &["template", "template.vmid", "template.build"],
+        key => &[key],
+    };
     let of_key = |missing: Vec<String>| {
-        missing
-            .into_iter()
-            .find(|one| one.starts_with(&format!("{key}:")))
+        let is_of_key = |one: &String| {
+            let named = one.split(':').next();
+            named.is_some_and(|named| keys.contains(&named))
+        };
+        missing.into_iter().find(is_of_key)
     };
     let mut with = answers.clone();
     with.set(key, typed)?;
@@ -233,7 +244,7 @@ async fn carry_out(
         if !ask::whether(&format!("\nDo {}?", words::count(steps.len(), "step")))? {
             print("Nothing was changed.\n")?;
             if *answers != SetupAnswers::default() && options.save_answers.is_none() {
-                let text = answers.text()?;
+                let text = answers.text(&SetupAnswers::default())?;
                 print(&format!(
                     "What you answered, for a file that --answers takes:\n\n{text}"
                 ))?;
@@ -373,21 +384,6 @@ fn found(survey: &Survey) -> String {
     }
     text.extend(survey.policy.show());
     text
-}
-
-/// What was chosen where nothing was answered, as comments of a file of answers.
-fn unanswered(proposal: &Proposal) -> String {
-    let chosen = proposal.choices.iter();
-    let mut chosen = chosen
-        .filter(|choice| !choice.answered && !choice.value.is_empty())
-        .peekable();
-    if chosen.peek().is_none() {
-        return String::new();
-    }
-    let head = "\n# Chosen where nothing was answered; another time something else may be. To keep it, answer it above.\n";
-    chosen.fold(head.to_owned(), |text, choice| {
-        text + &format!("# {} = {:?}\n", choice.key, choice.value)
-    })
 }
 
 /// What was chosen, and why.
