@@ -37,6 +37,23 @@ use file::ConfigFile;
 /// Where the file lies unless `--config` says otherwise.
 pub const DEFAULT_PATH: &str = "/etc/pve-autoscaler.toml";
 
+/// A command as a person types it for this file: with `--config`, unless it is the file that counts without.
+pub fn command_for(command: &str, file: &str) -> String {
+    if file == DEFAULT_PATH {
+        command.to_owned()
+    } else {
+        format!("{command} --config {file}")
+    }
+}
+
+/// What is said of a daemon whose file names no region or no pool.
+pub fn not_configured(file: &str) -> String {
+    format!(
+        "not configured: run `{}`, or edit {file}, then systemctl reload pve-autoscaler",
+        command_for("pve-autoscaler setup", file)
+    )
+}
+
 /// Largest file that is read: a file with a hundred pools has some 50 kB.
 const MAX_BYTES: u64 = 1 << 20;
 
@@ -63,7 +80,8 @@ fn read_bounded(path: &Path) -> Result<String, String> {
         .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
         .map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => format!(
-                "cannot be read: {error}; `pve-autoscaler setup` makes one, and --config names another"
+                "cannot be read: {error}; `{}` makes one, and --config names another",
+                command_for("pve-autoscaler setup", &path.display().to_string())
             ),
             std::io::ErrorKind::PermissionDenied => format!(
                 "cannot be read: {error}; root may, and so may the daemon where the file is its group's: chgrp pve-autoscaler {0} && chmod 640 {0}",
