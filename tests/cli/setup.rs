@@ -167,6 +167,10 @@ fn from_nothing_to_a_file_that_doctor_passes_and_again() {
 
     let (code, said) = place.run(&["--yes"]);
     assert_eq!(code, Some(0), "{said}");
+    // With the file that was given.
+    let doctor = format!("pve-autoscaler doctor --config {}", place.config.display());
+    let done = format!("\nDone. Look at it: {doctor}; pve-autoscaler status; ");
+    assert!(said.contains(&done), "{said}");
     let secret = std::fs::read_to_string(place.simulators.path("daemon.secret"));
     let secret = secret.expect("it is there");
     assert!(!said.contains(secret.trim()), "a secret is told: {said}");
@@ -191,6 +195,7 @@ fn from_nothing_to_a_file_that_doctor_passes_and_again() {
     let (code, said) = place.run(&["--yes"]);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("Nothing is to be done"), "{said}");
+    assert!(said.contains(&format!("`{doctor}` looks closer")), "{said}");
     assert_eq!(place.file(), file);
 
     // What is answered anew is changed, and nothing else.
@@ -200,8 +205,14 @@ fn from_nothing_to_a_file_that_doctor_passes_and_again() {
     let changed = file.replace("max = 5 ", "max = 9 ");
     assert_ne!(changed, file);
     assert_eq!(place.file(), changed);
-    let kept = std::fs::read_to_string(place.simulators.path("config.toml.before-setup"));
-    assert_eq!(kept.expect("it is kept"), file);
+    // Each as it was, that of the first run among them.
+    for (name, text) in [
+        ("config.toml.before-setup", &before),
+        ("config.toml.before-setup.2", &file),
+    ] {
+        let kept = std::fs::read_to_string(place.simulators.path(name));
+        assert_eq!(kept.expect("it is kept"), *text, "{name}");
+    }
 }
 
 /// Answers of the API server to calls of an administrator, with the path of each: deletions, and what is read.
@@ -1098,6 +1109,68 @@ fn a_secret_that_is_not_the_tokens_is_told_with_what_is_wrong() {
     }
 }
 
+/// A region is what a person writes into the file first. It finds a setup that calls the file wrong for want of what it would propose, one that
+/// gives the token rights on all VMs, and one that hides what else is wrong.
+#[test]
+fn a_region_without_vmids_is_completed() {
+    let place = Place::new();
+    let before = place.file();
+    let region = format!(
+        "[proxmox]\nchannel = \"token\"\nendpoints = [\"{}\"]\ntoken_id = \"pve-autoscaler@pve!daemon\"\ntoken_secret_file = \"{}\"\nfingerprint = \"{}\"\n",
+        place.simulators.pve,
+        place.simulators.path("daemon.secret").display(),
+        place.simulators.fingerprint,
+    );
+    // Behind it stands something that is the person's.
+    let begun = format!("{before}{region}\n# mine\n[scale_up]\n");
+    std::fs::write(&place.config, &begun).expect("written");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("  proxmox.vmids          8000-8999\n"),
+        "{said}"
+    );
+    let file = place.file();
+    let completed = format!(
+        "{before}{region}vmids = \"8000-8999\"  # for machines alone\n\n# mine\n[scale_up]\n"
+    );
+    assert!(file.starts_with(&completed), "{file}");
+    assert!(
+        file.contains("\nresource_pool = \"pve-autoscaler\""),
+        "{file}"
+    );
+    let (code, found) = place.doctor();
+    assert_eq!(code, Some(0), "{found}\n{file}");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("Nothing is to be done"), "{said}");
+
+    // It is gone from a file that is configured, too.
+    let line = "vmids = \"8000-8999\"  # for machines alone\n";
+    super::service::replace(&place.config, line, "");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    let again = "vmids = \"8000-8999\"\n";
+    assert_eq!(place.file(), file.replace(line, again), "{said}");
+
+    // What else is wrong is told, and that alone.
+    super::service::replace(&place.config, again, "colour = 1\n");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("proxmox.colour: unknown key"), "{said}");
+    assert!(!said.contains("vmids: is missing"), "{said}");
+
+    // Nothing but the name of the table, for a daemon on a host.
+    std::fs::write(&place.config, format!("{before}[proxmox]\n")).expect("written");
+    let (code, said) = place.run(&["--dry-run"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("+ vmids = \"8000-8999\"  # for machines alone\n"),
+        "{said}"
+    );
+    assert!(!said.contains("pveum"), "{said}");
+}
+
 /// At a terminal: what is typed is taken, what is left empty is what was proposed, what is wrong is asked again.
 #[test]
 fn a_person_is_asked_at_the_terminal() {
@@ -1131,11 +1204,11 @@ fn a_person_is_asked_at_the_terminal() {
         }
         text(&script.wait_with_output().expect("it ends").stdout)
     };
-    // The API server's address, the template (a question first), addresses, sizes, the pool's name, its most nodes (wrong, then
-    // right); and no.
+    // The API server's address, the template (a question first, then one that is not there), addresses, sizes, the pool's name, its most nodes
+    // (wrong, then right); and no.
     let server = place.simulators.kube.clone();
     let answers = [
-        &*server, "?", "9001", "dhcp", "2x4GiB", "", "many", "4", "n",
+        &*server, "?", "500", "9001", "dhcp", "2x4GiB", "", "many", "4", "n",
     ];
     let kubeconfig = path("admin.conf");
     let said = type_in(&["--kubeconfig", &kubeconfig], &answers);
@@ -1151,6 +1224,8 @@ fn a_person_is_asked_at_the_terminal() {
         "expected build, or the VMID of a template that is there; Enter takes",
         "which only the control plane itself can reach",
         "vmid = 9001",
+        "template.vmid: VM 500 is not there, or is no template",
+        "pool.max: the most nodes of the pool: a beginning",
         "\"many\" is no number of nodes",
         "max = 4",
         "[y/N]",

@@ -15,6 +15,7 @@ mod hardware;
 mod images;
 mod network;
 mod policy;
+mod range;
 mod rights;
 mod room;
 mod steps;
@@ -46,8 +47,7 @@ use survey::{Admin, Existing, Survey};
 const SAVED: (&str, fn(&[u8]) -> bool) = ("file of answers", SetupAnswers::is_in);
 
 /// What is said where the admission policy is not in force and nothing can be done about it.
-const NO_POLICY: &str = "\nnote: the admission policy is not in force, and only an administrator can apply it: answer kubernetes.kubeconfig, or \
-     `pve-autoscaler setup --kubeconfig FILE`\n";
+const NO_POLICY: &str = "the admission policy is not in force, and only an administrator can apply it: answer kubernetes.kubeconfig, or";
 
 /// Runs it.
 pub(super) fn run(path: &Path, options: &SetupOptions) -> Result<(), CliFailure> {
@@ -91,11 +91,7 @@ async fn set_up(
             anyhow!("these answers are missing or wrong; nothing was changed:{all}").into(),
         );
     }
-    let new = if existing.settings.configured {
-        text::changed(existing, &answers)?
-    } else {
-        text::new(existing, &proposal.wanted)
-    };
+    let new = new_text(existing, &answers, &proposal)?;
     let written = config::parse(&new, "what setup would write").map_err(CliFailure::Config)?;
     for warning in &written.warnings {
         tell(&format!("note: {warning}\n"))?;
@@ -117,7 +113,10 @@ async fn set_up(
             .iter()
             .any(|step| matches!(step, SetupStep::Policy(_)));
     if lacking {
-        tell(NO_POLICY)?;
+        let setup = admin.command("pve-autoscaler setup");
+        tell(&format!(
+            "\nnote: {NO_POLICY} `{setup} --kubeconfig FILE`\n"
+        ))?;
     }
     if steps.is_empty() {
         let what = if lacking {
@@ -126,10 +125,27 @@ async fn set_up(
             "Nothing is to be done: all is as it should be"
         };
         return tell(&format!(
-            "\n{what}. `pve-autoscaler doctor` looks closer.\n"
+            "\n{what}. `{}` looks closer.\n",
+            admin.command("pve-autoscaler doctor")
         ));
     }
     carry_out(&steps, &admin, (options, &answers)).await
+}
+
+/// The text that the file gets.
+fn new_text(
+    existing: &Existing,
+    answers: &SetupAnswers,
+    proposal: &Proposal,
+) -> anyhow::Result<String> {
+    if !existing.settings.configured {
+        return Ok(text::new(existing, &proposal.wanted));
+    }
+    let mut answers = answers.clone();
+    if existing.lacks_range {
+        answers.proxmox.vmids = Some(proposal.wanted.vmids.clone());
+    }
+    text::changed(existing, &answers)
 }
 
 /// Tells sentences, a line each, folded at words where this is a terminal.
@@ -268,7 +284,10 @@ async fn carry_out(
         }
     }
     tell(&hints.show())?;
-    tell("\nDone. Look at it: pve-autoscaler doctor; pve-autoscaler status; pve-autoscaler plan\n")
+    tell(&format!(
+        "\nDone. Look at it: {}; pve-autoscaler status; pve-autoscaler plan\n",
+        admin.command("pve-autoscaler doctor")
+    ))
 }
 
 /// Looks for what a template could be built of, where one may have to be built: the newest image of Debian where no image is answered;
@@ -305,7 +324,7 @@ async fn images(
     Ok(found)
 }
 
-/// What is proposed: all, or, where the file is configured, only how the cluster is reached.
+/// What is proposed: all, or, where the file is configured, only how the cluster is reached, and the range that its region lacks.
 fn propose(
     survey: &Survey,
     answers: &SetupAnswers,
@@ -316,6 +335,9 @@ fn propose(
     if existing.settings.configured {
         let mut proposal = Proposal::default();
         choose::kubernetes(survey, answers, &mut proposal);
+        if existing.lacks_range {
+            choose::range(survey, answers, &mut proposal);
+        }
         choose::sizes(survey, answers, existing, &mut proposal);
         choose::check_named(survey, answers, &mut proposal);
         return proposal;

@@ -13,6 +13,7 @@ use super::choose::TOKEN;
 use super::cluster::{self, KubeFound};
 use super::former::FormerMachines;
 use super::policy::PolicyFound;
+use super::range;
 use crate::broker::direct::Direct;
 use crate::cli::args::CONTROL_SOCKET;
 use crate::cli::channels;
@@ -83,23 +84,32 @@ pub(super) struct Existing {
     /// The file's text; `None` where there is no file.
     pub(super) text: Option<String>,
     pub(super) settings: Settings,
+    /// Its only region has no range of VMIDs; the one in the settings stands for what is to be chosen.
+    pub(super) lacks_range: bool,
 }
 
 impl Existing {
-    /// Reads it. A file that is wrong is not touched: its errors are for a person.
+    /// Reads it. A file that is wrong is not touched: its errors are for a person. One that has a region and no range for its machines is to be
+    /// completed.
     pub(super) fn read(path: &Path) -> Result<Existing, config::ConfigErrors> {
         if !path.exists() {
             let settings = config::parse("version = 1\n", "nothing")?;
             return Ok(Existing {
                 text: None,
                 settings,
+                lacks_range: false,
             });
         }
         let text = config::read(path)?;
-        let settings = config::parse(&text, &path.display().to_string())?;
+        let name = path.display().to_string();
+        let (settings, lacks_range) = match config::parse(&text, &name) {
+            Ok(settings) => (settings, false),
+            Err(errors) => (range::complete(&text, &name, errors)?, true),
+        };
         Ok(Existing {
             text: Some(text),
             settings,
+            lacks_range,
         })
     }
 
@@ -161,6 +171,11 @@ impl Admin {
             "this is no PVE host (there is no {PVE_HERE}). Run it as root on a host of the PVE cluster; or answer by --answers how PVE is \
              reached: proxmox.endpoints, admin_token_id, admin_token_secret_file, and fingerprint or ca_file"
         )
+    }
+
+    /// A command as it is typed for the configuration file.
+    pub(super) fn command(&self, command: &str) -> String {
+        config::command_for(command, &self.file.display().to_string())
     }
 
     fn remote(transport: Arc<dyn Transport>) -> Admin {

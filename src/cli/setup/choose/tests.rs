@@ -79,8 +79,8 @@ fn images() -> ImagesFound {
 fn nothing() -> Existing {
     let settings = crate::config::parse("version = 1\n", "test");
     Existing {
-        text: None,
         settings: settings.expect("it is valid"),
+        ..Existing::default()
     }
 }
 
@@ -193,7 +193,7 @@ fn a_machine_takes_at_most_half_of_the_smallest_host() {
     assert_eq!(proposal.wanted.pool.max, 3);
     assert_eq!(
         why(&proposal, "pool.max"),
-        "the hosts' memory that no guest is promised holds 3 of the smallest"
+        "the most nodes of the pool: the hosts' memory that no guest is promised holds 3 of the smallest"
     );
     // The storage of the template has room for one disk on each host.
     for storages in survey.pve.resources.storages.values_mut() {
@@ -340,7 +340,7 @@ fn a_pool_has_room_for_the_machines_that_are_there() {
     assert_eq!(proposal.wanted.pool.max, 3);
     let why_so = why(&proposal, "pool.max");
     assert!(
-        why_so.starts_with("3 machines are of it there, and besides these the hosts' memory"),
+        why_so.contains(": 3 machines are of it there, and besides these the hosts' memory"),
         "{why_so}"
     );
     for vmid in 9_003..9_007 {
