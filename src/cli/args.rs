@@ -438,7 +438,7 @@ pub(super) struct SetupOptions {
     /// Answers in a file (docs/setup.md); nobody is asked then.
     #[arg(long, value_name = "FILE")]
     pub(super) answers: Option<PathBuf>,
-    /// Write what was answered to a file for --answers.
+    /// Write what was answered to a file for --answers, and what was chosen behind #.
     #[arg(long, value_name = "FILE")]
     pub(super) save_answers: Option<PathBuf>,
     #[command(flatten)]

@@ -7,9 +7,9 @@ use std::path::Path;
 use super::args::CheckOptions;
 use super::output::sentences;
 use super::{CliFailure, doctor, load, runtime, write};
-use crate::config::Settings;
 use crate::config::scalar::Overcommit;
 use crate::config::settings::WebSettings;
+use crate::config::{self, Settings};
 use crate::model::hosts::{LoadKind, StorageFloor};
 use crate::model::policy::{Policy, PoolPolicy};
 use crate::model::words;
@@ -57,12 +57,13 @@ fn summary(name: &str, settings: &Settings) -> String {
     if !settings.configured {
         let _ = writeln!(
             text,
-            "not configured: the file has no {}; the service runs and does nothing",
+            "not configured: the file has no {}; the service runs and does nothing. `{}` proposes it",
             if settings.regions.is_empty() {
                 "[proxmox]"
             } else {
                 "[pool.NAME]"
-            }
+            },
+            config::command_for("pve-autoscaler setup", name)
         );
     }
     for (name, region) in &settings.policy.regions {

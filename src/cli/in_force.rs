@@ -65,7 +65,12 @@ impl InForce {
     /// Names the file that is in force in the daemon's status.
     pub(super) fn name_in(&self, status: &mut DaemonStatus) {
         status.configuration = self.digest();
-        status.configuration_file = whole_path(&self.path);
+        status.configuration_file = self.file_name();
+    }
+
+    /// The file's whole path.
+    pub(super) fn file_name(&self) -> String {
+        whole_path(&self.path)
     }
 
     /// Which file is in force, for the unit's status.

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::config::settings::Channel;
-use crate::config::{ConfigErrors, Settings};
+use crate::config::{self, ConfigErrors, Settings};
 use crate::controller::daemon::{self, DaemonError, DaemonParts};
 use crate::controller::journal::UnreadableEntry;
 use crate::controller::on_wire::WireBook;
@@ -204,8 +204,9 @@ impl ServiceShared {
             // What was seen before the file was emptied is not how things stand.
             standing.problems.remove("loop");
             self.turns.send_replace(None);
+            let file = self.in_force.borrow().file_name();
             self.health
-                .send_replace(Health::not_configured(Instant::now()));
+                .send_replace(Health::not_configured(&file, Instant::now()));
         }
     }
 
@@ -467,10 +468,7 @@ async fn work(
     stop: CancellationToken,
 ) -> Result<(), DaemonError> {
     if !settings.configured {
-        tracing::warn!(
-            "not configured: run `pve-autoscaler setup`, or edit {}, then reload",
-            options.config.display()
-        );
+        tracing::warn!("{}", config::not_configured(&whole_path(&options.config)));
         stop.cancelled().await;
         return Ok(());
     }
@@ -567,9 +565,10 @@ async fn mind(shared: Arc<ServiceShared>) {
             // Nothing to do is no failure to do it.
             Err(_) if !shared.standing().configured => {
                 beat = Instant::now();
+                let file = shared.in_force.borrow().file_name();
                 shared
                     .health
-                    .send_replace(Health::not_configured(Instant::now()));
+                    .send_replace(Health::not_configured(&file, Instant::now()));
                 systemd::watchdog();
             }
             // The loop rests.

@@ -874,7 +874,7 @@ mod tests {
         let text = text(&status, false, COLUMNS, NOW);
         assert!(
             text.starts_with(
-                "pve-autoscaler 1.2.3: not configured: run `pve-autoscaler setup`, or edit "
+                "pve-autoscaler 1.2.3: not configured: run `pve-autoscaler setup`, or edit /etc/pve-autoscaler.toml, "
             ),
             "{text}"
         );

@@ -25,14 +25,34 @@ pub mod yaml;
 
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
+
 pub use error::{ConfigErrors, ConfigProblem};
 pub use rules::ipconfig_fault;
 pub use settings::Settings;
 
 use error::Collector;
+use file::ConfigFile;
 
 /// Where the file lies unless `--config` says otherwise.
 pub const DEFAULT_PATH: &str = "/etc/pve-autoscaler.toml";
+
+/// A command as a person types it for this file: with `--config`, unless it is the file that counts without.
+pub fn command_for(command: &str, file: &str) -> String {
+    if file == DEFAULT_PATH {
+        command.to_owned()
+    } else {
+        format!("{command} --config {file}")
+    }
+}
+
+/// What is said of a daemon whose file names no region or no pool.
+pub fn not_configured(file: &str) -> String {
+    format!(
+        "not configured: run `{}`, or edit {file}, then systemctl reload pve-autoscaler",
+        command_for("pve-autoscaler setup", file)
+    )
+}
 
 /// Largest file that is read: a file with a hundred pools has some 50 kB.
 const MAX_BYTES: u64 = 1 << 20;
@@ -60,7 +80,8 @@ fn read_bounded(path: &Path) -> Result<String, String> {
         .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
         .map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => format!(
-                "cannot be read: {error}; `pve-autoscaler setup` makes one, and --config names another"
+                "cannot be read: {error}; `{}` makes one, and --config names another",
+                command_for("pve-autoscaler setup", &path.display().to_string())
             ),
             std::io::ErrorKind::PermissionDenied => format!(
                 "cannot be read: {error}; root may, and so may the daemon where the file is its group's: chgrp pve-autoscaler {0} && chmod 640 {0}",
@@ -125,6 +146,21 @@ pub fn parse(text: &str, name: &str) -> Result<Settings, ConfigErrors> {
     check(text, name, Some(&rules::trials::ALL))
 }
 
+/// Reads a text of another form than the configuration's, such as answers to `setup`, with errors in the same words.
+///
+/// # Errors
+/// All that is wrong with its syntax, its keys and the types of their values, at once.
+pub fn parse_as<T: DeserializeOwned>(text: &str, name: &str) -> Result<T, ConfigErrors> {
+    if let Some(message) = read::judge_line_ends(text) {
+        return Err(ConfigErrors::whole(name, message));
+    }
+    let mut problems = Collector::new(text);
+    match read::read::<T>(text, &mut problems) {
+        Some(read) if problems.is_empty() => Ok(read.file),
+        _ => Err(problems.finish(name)),
+    }
+}
+
 fn check(
     text: &str,
     name: &str,
@@ -134,7 +170,7 @@ fn check(
         return Err(ConfigErrors::whole(name, message));
     }
     let mut problems = Collector::new(text);
-    let Some(read) = read::read(text, &mut problems) else {
+    let Some(read) = read::read::<ConfigFile>(text, &mut problems) else {
         return Err(problems.finish(name));
     };
     let mut found = rules::Problems::none(trials);

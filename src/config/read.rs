@@ -1,14 +1,13 @@
-//! From text to [`ConfigFile`], gathering every error of syntax and type on the way.
+//! From text to [`ConfigFile`](super::file::ConfigFile) or another form, gathering every error of syntax and type on the way.
 //!
 //! serde stops at the first error. So the entry that an error points at is taken out and the rest
 //! read again, until nothing is wrong any more; what was taken out keeps its default.
 
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::DeTable;
 
 use super::error::Collector;
-use super::file::ConfigFile;
 use super::place::{self, KeyPath};
 use super::rules::options;
 
@@ -16,11 +15,11 @@ use super::rules::options;
 const MAX_PROBLEMS: usize = 50;
 
 /// A file as far as it could be read.
-pub(super) struct ReadFile<'t> {
+pub(super) struct ReadFile<'t, T> {
     /// The text's tables with their spans.
     pub(super) root: Spanned<DeTable<'t>>,
     /// The file; entries that could not be read have their defaults.
-    pub(super) file: ConfigFile,
+    pub(super) file: T,
     /// Keys whose values could not be read.
     pub(super) unread: Vec<KeyPath>,
 }
@@ -38,7 +37,10 @@ pub(super) fn judge_line_ends(text: &str) -> Option<String> {
 const LONE_CR: &str = "carriage return must be followed by newline";
 
 /// Reads the text; `None` when its syntax is wrong.
-pub(super) fn read<'t>(text: &'t str, problems: &mut Collector<'t>) -> Option<ReadFile<'t>> {
+pub(super) fn read<'t, T: DeserializeOwned>(
+    text: &'t str,
+    problems: &mut Collector<'t>,
+) -> Option<ReadFile<'t, T>> {
     let (root, syntax) = DeTable::parse_recoverable(text);
     if let Some((error, format)) = syntax.first().zip(other_format(text)) {
         let said = format!(
@@ -62,7 +64,7 @@ pub(super) fn read<'t>(text: &'t str, problems: &mut Collector<'t>) -> Option<Re
     let mut readable = root.clone();
     let mut unread = Vec::new();
     for _ in 0..MAX_PROBLEMS {
-        let error = match ConfigFile::deserialize(toml::Deserializer::from(readable.clone())) {
+        let error = match T::deserialize(toml::Deserializer::from(readable.clone())) {
             Ok(file) => return Some(ReadFile { root, file, unread }),
             Err(error) => error,
         };
@@ -71,7 +73,7 @@ pub(super) fn read<'t>(text: &'t str, problems: &mut Collector<'t>) -> Option<Re
         let mut message = error.message().to_owned();
         let listed = path
             .as_ref()
-            .and_then(|path| listed(&root, &readable, path));
+            .and_then(|path| listed::<T>(&root, &readable, path));
         if let Some((table, at)) = listed {
             message = format!("expected a table: write [{table}], in single brackets");
             (path, span) = (Some(table), at);
@@ -84,7 +86,7 @@ pub(super) fn read<'t>(text: &'t str, problems: &mut Collector<'t>) -> Option<Re
         if !told {
             let known = path
                 .as_ref()
-                .and_then(|path| variants(&readable, path, message));
+                .and_then(|path| variants::<T>(&readable, path, message));
             let known = path.as_ref().and_then(options::wrong_name).or(known);
             let said =
                 known.unwrap_or_else(|| reworded(message, path.as_ref(), header(text, &span)));
@@ -142,7 +144,11 @@ fn missing_field(message: &str) -> Option<&str> {
 }
 
 /// What a value of another type than text may be, where only some words may be there: serde lists them for a wrong word alone.
-fn variants(root: &Spanned<DeTable<'_>>, path: &KeyPath, message: &str) -> Option<String> {
+fn variants<T: DeserializeOwned>(
+    root: &Spanned<DeTable<'_>>,
+    path: &KeyPath,
+    message: &str,
+) -> Option<String> {
     const NONE_OF_THEM: &str = "\u{0}";
     let of_enum = message.contains("string or table") || message.contains("string or map");
     if !of_enum && !message.contains("expected enum") {
@@ -152,7 +158,7 @@ fn variants(root: &Spanned<DeTable<'_>>, path: &KeyPath, message: &str) -> Optio
     if !place::put_text(other.get_mut(), path, NONE_OF_THEM) {
         return None;
     }
-    let error = ConfigFile::deserialize(toml::Deserializer::from(other)).err()?;
+    let error = T::deserialize(toml::Deserializer::from(other)).err()?;
     let rest = error.message().strip_prefix("unknown variant ")?;
     let (_, expected) = rest.split_once(", expected ")?;
     let words = expected.trim_start_matches("one of ").replace('`', "\"");
@@ -215,7 +221,7 @@ fn reworded(message: &str, path: Option<&KeyPath>, header: bool) -> String {
 }
 
 /// The innermost list of tables around a path that reads well as a table: it has two brackets for one. With the span of its header.
-fn listed(
+fn listed<T: DeserializeOwned>(
     root: &Spanned<DeTable<'_>>,
     readable: &Spanned<DeTable<'_>>,
     path: &KeyPath,
@@ -230,7 +236,7 @@ fn listed(
     if !place::put_first(single.get_mut(), &table) {
         return None;
     }
-    match ConfigFile::deserialize(toml::Deserializer::from(single)) {
+    match T::deserialize(toml::Deserializer::from(single)) {
         Err(error) if error.message().contains("expected a sequence") => None,
         _ => Some((table, header)),
     }

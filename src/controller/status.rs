@@ -8,6 +8,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::config;
 use crate::controller::executor::ActionWait;
 use crate::controller::trouble::{self, Trouble};
 use crate::controller::turn::Turn;
@@ -263,7 +264,8 @@ impl DaemonStatus {
     /// The status in one line, for systemd's `STATUS=`.
     pub fn line(&self) -> String {
         if !self.configured {
-            return "not configured: run `pve-autoscaler setup`, or edit /etc/pve-autoscaler.toml, then systemctl reload pve-autoscaler".to_owned();
+            let known = Some(&*self.configuration_file).filter(|file| !file.is_empty());
+            return config::not_configured(known.unwrap_or(config::DEFAULT_PATH));
         }
         if self.at.is_none() {
             return match self.problems.first() {

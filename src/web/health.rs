@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::config;
 use crate::controller::trouble;
 use crate::controller::turn::Turn;
 use crate::model::time::Span;
@@ -31,13 +32,10 @@ impl Health {
     }
 
     /// Running without a configuration: alive, with nothing to do. To be sent again and again.
-    pub fn not_configured(now: Instant) -> Health {
+    pub fn not_configured(file: &str, now: Instant) -> Health {
         Health {
             beat: now,
-            problems: vec![
-                "not configured: run `pve-autoscaler setup`, or edit /etc/pve-autoscaler.toml, then systemctl reload pve-autoscaler"
-                    .to_owned(),
-            ],
+            problems: vec![config::not_configured(file)],
         }
     }
 

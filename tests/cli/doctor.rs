@@ -72,6 +72,53 @@ fn doctor_says_what_is_right_what_is_wrong_and_what_to_type() {
     assert!(mend.starts_with("qm set 9000 --agent enabled=1"), "{mend}");
 }
 
+/// It finds a doctor and a check that name neither `setup` nor the file that was given, and a kubeconfig that is missing and counted twice.
+#[test]
+fn a_new_installation_is_led_to_setup() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path().canonicalize().expect("it is there");
+    let (config, kubeconfig) = (folder.join("new.toml"), folder.join("kubeconfig"));
+    let file = format!(
+        "version = 1\n[kubernetes]\nkubeconfig = \"{}\"\n[web]\nlisten = \"127.0.0.1:0\"\n",
+        kubeconfig.display()
+    );
+    std::fs::write(&config, file).expect("written");
+    let shown = config.display();
+    let setup = format!("pve-autoscaler setup --config {shown}");
+    let (code, said) = doctor(&config, &[]);
+    assert_eq!(code, Some(1), "{said}");
+    for words in [
+        &*format!(
+            "warning: file: {shown} has no [proxmox]: the service runs and does nothing\n    to mend it: {setup} proposes it; "
+        ),
+        &format!(
+            "WRONG: file: kubeconfig {} cannot be read: ",
+            kubeconfig.display()
+        ),
+        &format!("    to mend it: {setup} --kubeconfig ADMIN_KUBECONFIG makes it, and the rest; "),
+        "unseen: kubernetes: nothing of the cluster was looked at: ",
+        " 1 warning, 1 wrong, 1 unseen\n",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    let check = program().args(["check", "--config"]).arg(&config).output();
+    let check = check.expect("it runs");
+    assert_eq!(check.status.code(), Some(0), "{}", text(&check.stderr));
+    let said = text(&check.stdout);
+    let words = format!(
+        "not configured: the file has no [proxmox]; the service runs and does nothing. `{setup}` proposes it\n"
+    );
+    assert!(said.contains(&words), "{said}");
+    let missing = folder.join("none.toml");
+    let (code, said) = doctor(&missing, &[]);
+    assert_eq!(code, Some(2), "{said}");
+    let words = format!(
+        "`pve-autoscaler setup --config {}` makes one",
+        missing.display()
+    );
+    assert!(said.contains(&words), "{said}");
+}
+
 /// A PVE that takes connections and never answers: all else is told, and that nothing is known of it.
 #[test]
 fn one_thing_that_hangs_does_not_hold_the_others_up() {

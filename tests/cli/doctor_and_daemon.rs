@@ -903,7 +903,7 @@ const MISSING: &[Missing] = &[
     Missing {
         name: "no kubeconfig",
         spoil: |stage, _| fs::remove_file(stage.path("kubeconfig")).expect("removed"),
-        doctor: ("kubernetes", "it cannot be read (No such file or directory"),
+        doctor: ("files", "cannot be read: No such file or directory"),
         daemon: "it cannot be read (No such file or directory",
     },
     Missing {

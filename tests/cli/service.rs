@@ -229,6 +229,28 @@ fn a_bad_file_is_not_taken_up_and_all_say_so_until_it_is_mended() {
     );
 }
 
+/// It finds a daemon that sends a person to another file than the one that it was started with.
+#[test]
+fn a_daemon_that_is_not_configured_names_its_own_file() {
+    let daemon = Daemon::of(
+        &PveSpec::default(),
+        |command| command,
+        |simulators| simulators.path("admin.conf"),
+        |config| {
+            fs::write(config, "version = 1\n[web]\nlisten = \"127.0.0.1:0\"\n").expect("written");
+        },
+    );
+    let file = daemon.config.canonicalize().expect("it is there");
+    let file = file.display();
+    let words = format!(
+        "not configured: run `pve-autoscaler setup --config {file}`, or edit {file}, then systemctl reload pve-autoscaler"
+    );
+    daemon.status(&[&words], &[]);
+    daemon.page("/readyz", &[&words]);
+    let log = daemon.log();
+    assert!(log.contains(&words), "{log}");
+}
+
 #[test]
 fn a_changed_listen_takes_effect_on_reload_or_says_that_it_does_not() {
     let daemon = Daemon::start(|simulators| simulators.path("admin.conf"));

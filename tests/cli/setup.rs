@@ -166,6 +166,10 @@ fn from_nothing_to_a_file_that_doctor_passes_and_again() {
 
     let (code, said) = place.run(&["--yes"]);
     assert_eq!(code, Some(0), "{said}");
+    // With the file that was given.
+    let doctor = format!("pve-autoscaler doctor --config {}", place.config.display());
+    let done = format!("\nDone. Look at it: {doctor}; pve-autoscaler status; ");
+    assert!(said.contains(&done), "{said}");
     let secret = std::fs::read_to_string(place.simulators.path("daemon.secret"));
     let secret = secret.expect("it is there");
     assert!(!said.contains(secret.trim()), "a secret is told: {said}");
@@ -190,6 +194,7 @@ fn from_nothing_to_a_file_that_doctor_passes_and_again() {
     let (code, said) = place.run(&["--yes"]);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("Nothing is to be done"), "{said}");
+    assert!(said.contains(&format!("`{doctor}` looks closer")), "{said}");
     assert_eq!(place.file(), file);
 
     // What is answered anew is changed, and nothing else.
@@ -199,8 +204,14 @@ fn from_nothing_to_a_file_that_doctor_passes_and_again() {
     let changed = file.replace("max = 5 ", "max = 9 ");
     assert_ne!(changed, file);
     assert_eq!(place.file(), changed);
-    let kept = std::fs::read_to_string(place.simulators.path("config.toml.before-setup"));
-    assert_eq!(kept.expect("it is kept"), file);
+    // Each as it was, that of the first run among them.
+    for (name, text) in [
+        ("config.toml.before-setup", &before),
+        ("config.toml.before-setup.2", &file),
+    ] {
+        let kept = std::fs::read_to_string(place.simulators.path(name));
+        assert_eq!(kept.expect("it is kept"), *text, "{name}");
+    }
 }
 
 /// Answers of the API server to calls of an administrator, with the path of each: deletions, and what is read.
@@ -631,7 +642,7 @@ fn what_is_wrong_is_named_by_its_answer_before_anything_is_done() {
         ),
         (
             "[template]\nbuild = true\n",
-            "template.vmid: with a token a template must be there",
+            "template.build: with a token a template must be there",
         ),
         (
             "[pool]\ninstance_types = [\"999x4GiB\", \"2x4GiB\"]\n",
@@ -642,7 +653,22 @@ fn what_is_wrong_is_named_by_its_answer_before_anything_is_done() {
             "pool.instance_types: 2x999GiB fits on no host",
         ),
         ("vmids = \"9-1\"\n", "proxmox.vmids: \"9-1\": "),
-        ("colour = 1\n", "unknown field `colour`"),
+        (
+            "colour = 1\n",
+            "proxmox.colour: unknown key `colour`; the keys here are ",
+        ),
+        (
+            "[pool]\nmax = \"many\"\n",
+            "pool.max = \"many\": expected a whole number, 0 to 5000, found string \"many\"",
+        ),
+        (
+            "[pool]\ninstance_types = \"2x4GiB\"\n",
+            "pool.instance_types = \"2x4GiB\": expected a list, found string",
+        ),
+        (
+            "[network]\naddresses = \"static\"\n",
+            "network.addresses = \"static\": unknown value `static`, expected `dhcp` or `ranges`",
+        ),
     ] {
         place.answer(answers);
         let (code, said) = place.run(&["--yes"]);
@@ -832,6 +858,74 @@ fn files_that_setup_did_not_write_stay_as_they_are() {
     assert!(saved.exists());
 }
 
+/// A file of answers whose keys behind `#` are taken; how many these are.
+fn uncomment(saved: &str) -> (String, usize) {
+    let is_key = |line: &&str| {
+        let behind = line.strip_prefix('#').unwrap_or_default();
+        behind.starts_with(|first: char| first.is_ascii_lowercase())
+    };
+    let count = saved.lines().filter(is_key).count();
+    let lines = saved.lines().map(|line| {
+        let taken = is_key(&line).then(|| line.trim_start_matches('#'));
+        taken.unwrap_or(line).to_owned() + "\n"
+    });
+    (lines.collect(), count)
+}
+
+/// It finds comments that no file of answers takes: keys and values of another form, and keys that are there twice.
+#[test]
+fn what_was_chosen_is_taken_from_the_answers_that_are_saved() {
+    let mut spec = PveSpec::default();
+    spec.images.push("local:import/debian-13.qcow2".to_owned());
+    for storage in &mut spec.storages {
+        if storage.name == "local" {
+            "backup,import,iso,vztmpl".clone_into(&mut storage.content);
+        }
+    }
+    let place = Place::of(spec);
+    let saved = place.simulators.path("saved.toml");
+    let save = saved.display().to_string();
+    let read = || std::fs::read_to_string(&saved).expect("it is saved");
+    for (more, least) in [
+        ("", 10),
+        ("[network]\naddresses = \"ranges\"\n[pool]\nmin = 1\n", 12),
+        (
+            "channel = \"local\"\n[template]\nbuild = true\nmirror = \"http://127.0.0.1:9\"\nimage = \"local:import/debian-13.qcow2\"\n",
+            9,
+        ),
+    ] {
+        place.answer(more);
+        let (code, said) = place.run(&["--dry-run"]);
+        assert_eq!(code, Some(0), "{said}");
+        let steps = said.split("\nTo do\n").nth(1).expect("steps").to_owned();
+        // Nothing is done without a yes, and the answers are saved.
+        let (code, said) = place.run(&["--save-answers", &save]);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("then say --yes"), "{said}");
+        let (taken, count) = uncomment(&read());
+        assert!(count >= least, "{count} of {least}: {}", read());
+        for table in ["kubernetes", "proxmox", "template", "network", "pool"] {
+            let header = format!("\n[{table}]\n");
+            assert!(
+                !taken.contains(&format!("{header}\n")),
+                "it is empty: {taken}"
+            );
+            assert!(taken.matches(&header).count() <= 1, "{taken}");
+        }
+        std::fs::write(&place.answers, &taken).expect("written");
+        let (code, said) = place.run(&["--dry-run"]);
+        assert_eq!(code, Some(0), "{said}\n{taken}");
+        assert_eq!(said.split("\nTo do\n").nth(1), Some(&*steps), "{taken}");
+        // All of it is answered now, and nothing is left to be chosen.
+        let (code, said) = place.run(&["--save-answers", &save]);
+        assert_eq!(code, Some(1), "{said}");
+        let (all, count) = uncomment(&read());
+        assert_eq!(count, 0, "{all}");
+        let tables = |text: &str| toml::from_str::<toml::Table>(text).expect("TOML");
+        assert_eq!(tables(&all), tables(&taken));
+    }
+}
+
 /// More nodes than addresses are told of before the file is written.
 #[test]
 fn fewer_addresses_than_nodes_are_told_before_the_file_is_written() {
@@ -905,6 +999,168 @@ fn a_token_whose_secret_is_lost_is_said_and_not_replaced() {
     assert!(said.contains(words), "{said}");
 }
 
+/// The configuration is gone, and its token with the secret is not. It finds a setup that tells who has the secret to put it where it is, one that
+/// wants an administrator's token for it, and one that makes a token or rights that are there.
+#[test]
+fn a_token_whose_secret_is_there_is_taken_where_the_configuration_is_gone() {
+    let place = Place::new();
+    let before = place.file();
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    let file = place.file();
+    let secret = || std::fs::read_to_string(place.simulators.path("daemon.secret"));
+    let of_first = secret().expect("it is there");
+    let admin = place.simulators.path("admin.secret");
+    let of_admin = std::fs::read_to_string(&admin).expect("it is there");
+    for how_reached in ["with the administrator's token", "without it"] {
+        std::fs::write(&place.config, &before).expect("written");
+        for how in ["--dry-run", "--yes"] {
+            let (code, said) = place.run(&[how]);
+            assert_eq!(code, Some(0), "{how_reached}: {said}");
+            assert!(said.contains("  1. change "), "{said}");
+            assert!(!said.contains("  2. ") && !said.contains("pveum"), "{said}");
+        }
+        assert_eq!(place.file(), file, "{how_reached}");
+        assert_eq!(secret().expect("it is there"), of_first, "{how_reached}");
+        let (code, found) = place.doctor();
+        assert_eq!(code, Some(0), "{how_reached}: {found}");
+        let _ = std::fs::remove_file(&admin);
+    }
+    // No file at all, as after `mv`: what stood in it of the kubeconfig is missing, too.
+    std::fs::remove_file(&place.config).expect("removed");
+    let (code, said) = place.run(&["--dry-run"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains(". write "), "{said}");
+    assert!(!said.contains("pveum"), "{said}");
+    // Another template: the token gets the rights that it lacks, and stays what it is.
+    std::fs::write(&place.config, &before).expect("written");
+    place.answer("[template]\nvmid = 9001\n");
+    std::fs::write(&admin, of_admin).expect("written");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    for words in [
+        "  1. give the daemon's user in PVE these privileges, of which its token lacks some; the token stays as it is\n",
+        "     pveum acl modify /vms/9001 --users pve-autoscaler@pve --roles NodeAutoscalerTemplate\n",
+        "  done: NodeAutoscalerTemplate on /vms/9001\n",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    assert!(!said.contains("token add"), "{said}");
+    assert_eq!(secret().expect("it is there"), of_first);
+    let (_, found) = place.doctor();
+    assert!(
+        !found.contains("pve-autoscaler@pve!daemon lacks"),
+        "{found}"
+    );
+}
+
+/// It finds a setup that says the same of a secret that is wrong as of one that is missing, and one that goes on with it.
+#[test]
+fn a_secret_that_is_not_the_tokens_is_told_with_what_is_wrong() {
+    let place = Place::new();
+    let before = place.file();
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    let configured = place.file();
+    let secret = place.simulators.path("daemon.secret");
+    for (text, wrong) in [
+        (
+            "11111111-0000-4000-8000-00000000000f\n",
+            "PVE does not take it (",
+        ),
+        ("\n", "it is empty."),
+        (
+            "value: 11111111-0000-4000-8000-00000000000f\n",
+            "it has more in it than the secret; expected that alone",
+        ),
+    ] {
+        std::fs::write(&secret, text).expect("written");
+        for file in [&before, &configured] {
+            std::fs::write(&place.config, file).expect("written");
+            let (code, said) = place.run(&["--yes"]);
+            assert_eq!(code, Some(1), "{said}");
+            let told = on_one_line(&said);
+            let named = format!(
+                "the token pve-autoscaler@pve!daemon is there already, and its secret in {} cannot be used: ",
+                secret.display()
+            );
+            for words in [
+                &*named,
+                wrong,
+                "(pveum user token remove pve-autoscaler@pve daemon)",
+                "nothing was changed",
+            ] {
+                assert!(told.contains(words), "{words:?} is not in {said}");
+            }
+            assert_eq!(place.file(), *file, "{said}");
+            let kept = std::fs::read_to_string(&secret);
+            assert_eq!(kept.expect("it is there"), text, "{said}");
+        }
+    }
+}
+
+/// A region is what a person writes into the file first. It finds a setup that calls the file wrong for want of what it would propose, one that
+/// gives the token rights on all VMs, and one that hides what else is wrong.
+#[test]
+fn a_region_without_vmids_is_completed() {
+    let place = Place::new();
+    let before = place.file();
+    let region = format!(
+        "[proxmox]\nchannel = \"token\"\nendpoints = [\"{}\"]\ntoken_id = \"pve-autoscaler@pve!daemon\"\ntoken_secret_file = \"{}\"\nfingerprint = \"{}\"\n",
+        place.simulators.pve,
+        place.simulators.path("daemon.secret").display(),
+        place.simulators.fingerprint,
+    );
+    // Behind it stands something that is the person's.
+    let begun = format!("{before}{region}\n# mine\n[scale_up]\n");
+    std::fs::write(&place.config, &begun).expect("written");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("  proxmox.vmids          8000-8999\n"),
+        "{said}"
+    );
+    let file = place.file();
+    let completed = format!(
+        "{before}{region}vmids = \"8000-8999\"  # for machines alone\n\n# mine\n[scale_up]\n"
+    );
+    assert!(file.starts_with(&completed), "{file}");
+    assert!(
+        file.contains("\nresource_pool = \"pve-autoscaler\""),
+        "{file}"
+    );
+    let (code, found) = place.doctor();
+    assert_eq!(code, Some(0), "{found}\n{file}");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("Nothing is to be done"), "{said}");
+
+    // It is gone from a file that is configured, too.
+    let line = "vmids = \"8000-8999\"  # for machines alone\n";
+    super::service::replace(&place.config, line, "");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    let again = "vmids = \"8000-8999\"\n";
+    assert_eq!(place.file(), file.replace(line, again), "{said}");
+
+    // What else is wrong is told, and that alone.
+    super::service::replace(&place.config, again, "colour = 1\n");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("proxmox.colour: unknown key"), "{said}");
+    assert!(!said.contains("vmids: is missing"), "{said}");
+
+    // Nothing but the name of the table, for a daemon on a host.
+    std::fs::write(&place.config, format!("{before}[proxmox]\n")).expect("written");
+    let (code, said) = place.run(&["--dry-run"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("+ vmids = \"8000-8999\"  # for machines alone\n"),
+        "{said}"
+    );
+    assert!(!said.contains("pveum"), "{said}");
+}
+
 /// At a terminal: what is typed is taken, what is left empty is what was proposed, what is wrong is asked again.
 #[test]
 fn a_person_is_asked_at_the_terminal() {
@@ -938,11 +1194,11 @@ fn a_person_is_asked_at_the_terminal() {
         }
         text(&script.wait_with_output().expect("it ends").stdout)
     };
-    // The API server's address, the template (a question first), addresses, sizes, the pool's name, its most nodes (wrong, then
-    // right); and no.
+    // The API server's address, the template (a question first, then one that is not there), addresses, sizes, the pool's name, its most nodes
+    // (wrong, then right); and no.
     let server = place.simulators.kube.clone();
     let answers = [
-        &*server, "?", "9001", "dhcp", "2x4GiB", "", "many", "4", "n",
+        &*server, "?", "500", "9001", "dhcp", "2x4GiB", "", "many", "4", "n",
     ];
     let kubeconfig = path("admin.conf");
     let said = type_in(&["--kubeconfig", &kubeconfig], &answers);
@@ -958,6 +1214,8 @@ fn a_person_is_asked_at_the_terminal() {
         "expected build, or the VMID of a template that is there; Enter takes",
         "which only the control plane itself can reach",
         "vmid = 9001",
+        "template.vmid: VM 500 is not there, or is no template",
+        "pool.max: the most nodes of the pool: a beginning",
         "\"many\" is no number of nodes",
         "max = 4",
         "[y/N]",

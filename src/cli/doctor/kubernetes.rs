@@ -91,6 +91,17 @@ fn unreached(error: &KubeError, credentials: &CredentialState, now: Time) -> (St
 
 async fn connect(here: &Here, clock: Clock, findings: &mut Findings) -> Option<ReachedCluster> {
     let settings = &here.settings;
+    let kubeconfig = &settings.kubernetes.kubeconfig;
+    if std::fs::File::open(kubeconfig).is_err() {
+        // That it is wrong, and what to do, is said of the file.
+        findings
+            .unseen(format!(
+                "kubernetes: nothing of the cluster was looked at: the kubeconfig {} cannot be read",
+                kubeconfig.display()
+            ))
+            .mend("run this again when it can");
+        return None;
+    }
     let connector = Connector::File {
         path: settings.kubernetes.kubeconfig.clone(),
         context: settings.kubernetes.context.clone(),

@@ -60,7 +60,7 @@ use self::probe::look_at;
 use self::region::{ReachedRegion, RegionSeen, SeenRegion};
 use super::args::{DoctorOptions, LookOptions, STATE_DIRECTORY};
 use super::{CliFailure, in_force, load, runtime};
-use crate::config::Settings;
+use crate::config::{self, Settings};
 use crate::model::time::Span;
 
 use finding::Findings;
@@ -181,7 +181,8 @@ fn file(path: &Path, settings: &Settings, report: &mut DoctorReport) {
                 "file: {shown} has no {lacks}: the service runs and does nothing"
             ))
             .mend(format!(
-                "say what you want in {shown}; README.md has an example"
+                "{} proposes it; or write it into {shown}: README.md has an example",
+                config::command_for("pve-autoscaler setup", &shown.to_string())
             ));
     }
     for warning in &settings.warnings {

@@ -9,8 +9,8 @@ use nix::unistd::{self, User};
 
 use super::finding::Findings;
 use super::{Here, posts};
-use crate::config::paths;
 use crate::config::settings::Channel;
+use crate::config::{self, paths};
 use crate::kubernetes::connect;
 
 /// The user that the package's unit names.
@@ -80,8 +80,16 @@ pub(super) fn files(here: &Here, findings: &mut Findings) {
             files.extend(ca_file.clone().map(|file| ("ca_file", file)));
         }
     }
+    let makes_it = if settings.configured {
+        "pve-autoscaler kubeconfig --kubeconfig ADMIN_KUBECONFIG makes it; or name another in the file".to_owned()
+    } else {
+        let setup = config::command_for("pve-autoscaler setup", &here.file);
+        format!(
+            "{setup} --kubeconfig ADMIN_KUBECONFIG makes it, and the rest; or name another in the file"
+        )
+    };
     for (key, path) in files {
-        file(key, &path, findings);
+        file(key, &path, &makes_it, findings);
     }
     posts::look(settings, findings);
     let daemon = User::from_name(DAEMON).ok().flatten().map(|user| user.uid);
@@ -148,16 +156,15 @@ fn judge_mode(key: &str, shown: &str, mode: u32, findings: &mut Findings) {
     }
 }
 
-fn file(key: &str, path: &Path, findings: &mut Findings) {
+/// Whether a file can be read. `makes_it` is what to type where the kubeconfig is missing.
+fn file(key: &str, path: &Path, makes_it: &str, findings: &mut Findings) {
     let shown = path.display();
     if let Err(error) = std::fs::File::open(path) {
         let hint = match error.kind() {
             std::io::ErrorKind::PermissionDenied => {
                 "it and the directories above it must let the daemon in: root:pve-autoscaler 0640 below /etc/pve-autoscaler is right"
             }
-            _ if key == "kubeconfig" => {
-                "pve-autoscaler kubeconfig --kubeconfig ADMIN_KUBECONFIG makes it; or name another in the file"
-            }
+            _ if key == "kubeconfig" => makes_it,
             _ => {
                 "put it there, or name another in the file; docs/configuration.md says what it has to be"
             }

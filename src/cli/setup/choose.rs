@@ -13,6 +13,7 @@ use super::survey::{self, Existing, Survey};
 use super::templates::{self, TemplateSource};
 use crate::config::file::{ChannelKind, Method};
 use crate::config::scalar::VmidRange;
+use crate::config::settings::{Channel, RegionSettings};
 use crate::config::syntax::dns_label;
 use crate::kubernetes::bootstrap;
 use crate::model::words;
@@ -155,26 +156,22 @@ pub(super) fn choose(
     let channel = survey::channel(answers, existing, here);
     kubernetes(survey, answers, &mut proposal);
     let settings = &existing.settings;
-    let range = existing
-        .region()
-        .and_then(|(name, _)| settings.policy.regions.get(name));
-    let machines = match range {
-        Some(range) => (range.vmid_first, range.vmid_last),
+    let region = existing.region();
+    let of_file = region.and_then(|(name, _)| settings.policy.regions.get(name));
+    let machines = match of_file.filter(|_| !existing.lacks_range) {
+        Some(range) => {
+            let range = (range.vmid_first, range.vmid_last);
+            note_outside(survey, range, &mut proposal);
+            range
+        }
         None => {
-            way(answers, channel, &mut proposal);
-            machines(survey, answers, &mut proposal)
+            match region {
+                Some((_, region)) => way_of_file(answers, region, &mut proposal),
+                None => way(answers, channel, &mut proposal),
+            }
+            range(survey, answers, &mut proposal)
         }
     };
-    if let Some(named) = survey
-        .ours
-        .named_outside(machines)
-        .filter(|_| machines.1 > 0)
-    {
-        proposal.notes.push(format!(
-            "machines of ours outside of the VMIDs {} to {} are left alone, and never removed: {named}. A range in proxmox.vmids that holds them, too, takes them back",
-            machines.0, machines.1
-        ));
-    }
     let name = &settings.kubernetes.name;
     proposal.notes.extend(survey.ours.tell_other_names(name));
     let mut templates = settings.templates.keys();
@@ -280,15 +277,7 @@ fn way(answers: &SetupAnswers, channel: ChannelKind, proposal: &mut Proposal) {
     }
     let why = "a user of its own with the least privileges";
     proposal.choose("proxmox.token_id", &*id, why, proxmox.token_id.is_some());
-    let pool = proxmox.resource_pool.clone();
-    let why = "the resource pool of the machines, so that the token has rights on them and on no other VM";
-    let resource_pool = pool.clone().unwrap_or_else(|| RESOURCE_POOL.to_owned());
-    proposal.choose(
-        "proxmox.resource_pool",
-        &*resource_pool,
-        why,
-        pool.is_some(),
-    );
+    let resource_pool = resource_pool(answers, proposal);
     let shown = |path: &std::path::PathBuf| path.display().to_string();
     let secret = proxmox.token_secret_file.as_ref().map(shown);
     proposal.wanted.token = Some(TokenWanted {
@@ -301,7 +290,56 @@ fn way(answers: &SetupAnswers, channel: ChannelKind, proposal: &mut Proposal) {
     });
 }
 
-/// The machines' VMIDs: where machines of ours are, the range that they are in.
+/// What there is to choose of the daemon's way to PVE where the file has it, and lacks the range alone.
+fn way_of_file(answers: &SetupAnswers, region: &RegionSettings, proposal: &mut Proposal) {
+    let Channel::Token {
+        endpoints,
+        token_id,
+        secret_file,
+        ca_file,
+        fingerprint,
+    } = &region.channel
+    else {
+        return;
+    };
+    proposal.wanted.token = Some(TokenWanted {
+        endpoints: endpoints.clone(),
+        fingerprint: fingerprint.clone(),
+        ca_file: ca_file.as_ref().map(|file| file.display().to_string()),
+        id: token_id.clone(),
+        secret_file: secret_file.display().to_string(),
+        resource_pool: resource_pool(answers, proposal),
+    });
+}
+
+/// The resource pool that machines come to.
+fn resource_pool(answers: &SetupAnswers, proposal: &mut Proposal) -> String {
+    let answered = answers.proxmox.resource_pool.clone();
+    let is_answered = answered.is_some();
+    let pool = answered.unwrap_or_else(|| RESOURCE_POOL.to_owned());
+    let why = "the resource pool of the machines, so that the token has rights on them and on no other VM";
+    proposal.choose("proxmox.resource_pool", &*pool, why, is_answered);
+    pool
+}
+
+/// Says which machines of ours are outside of the range.
+fn note_outside(survey: &Survey, (first, last): Vmids, proposal: &mut Proposal) {
+    if let Some(named) = survey.ours.named_outside((first, last)) {
+        proposal.notes.push(format!(
+            "machines of ours outside of the VMIDs {first} to {last} are left alone, and never removed: {named}. A range in proxmox.vmids that holds them, too, takes them back"
+        ));
+    }
+}
+
+/// The machines' VMIDs: where machines of ours are, the range that they are in. `(0, 0)` where there is none.
+pub(super) fn range(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) -> Vmids {
+    let range = machines(survey, answers, proposal);
+    if range.1 > 0 {
+        note_outside(survey, range, proposal);
+    }
+    range
+}
+
 fn machines(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) -> Vmids {
     let ours = survey.ours.vmids();
     let guests = survey.pve.resources.guests.keys().copied();
@@ -499,9 +537,9 @@ fn most(survey: &Survey, answers: &SetupAnswers, proposal: &Proposal) -> (u32, S
         ),
         Some(room) => room.bound,
         None if there > MAX => format!("{} of it there", words::are(there, "machine")),
-        None => "a beginning; it can be raised at any time".to_owned(),
+        None => "a beginning, which can be raised at any time".to_owned(),
     };
-    (most, why)
+    (most, format!("the most nodes of the pool: {why}"))
 }
 
 /// Sizes that are answered for a file that has its pool already.

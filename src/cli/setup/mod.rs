@@ -15,6 +15,7 @@ mod hardware;
 mod images;
 mod network;
 mod policy;
+mod range;
 mod rights;
 mod room;
 mod steps;
@@ -46,8 +47,7 @@ use survey::{Admin, Existing, Survey};
 const SAVED: (&str, fn(&[u8]) -> bool) = ("file of answers", SetupAnswers::is_in);
 
 /// What is said where the admission policy is not in force and nothing can be done about it.
-const NO_POLICY: &str = "\nnote: the admission policy is not in force, and only an administrator can apply it: answer kubernetes.kubeconfig, or \
-     `pve-autoscaler setup --kubeconfig FILE`\n";
+const NO_POLICY: &str = "the admission policy is not in force, and only an administrator can apply it: answer kubernetes.kubeconfig, or";
 
 /// Runs it.
 pub(super) fn run(path: &Path, options: &SetupOptions) -> Result<(), CliFailure> {
@@ -91,19 +91,20 @@ async fn set_up(
             anyhow!("these answers are missing or wrong; nothing was changed:{all}").into(),
         );
     }
-    let new = if existing.settings.configured {
-        text::changed(existing, &answers)?
-    } else {
-        text::new(existing, &proposal.wanted)
-    };
+    let new = new_text(existing, &answers, &proposal)?;
     let written = config::parse(&new, "what setup would write").map_err(CliFailure::Config)?;
     for warning in &written.warnings {
         tell(&format!("note: {warning}\n"))?;
     }
     if let Some(file) = &options.save_answers {
-        save(file, &(answers.text()? + &unanswered(&proposal)), options)?;
+        save(
+            file,
+            &answers.text(&SetupAnswers::of_choices(&proposal))?,
+            options,
+        )?;
     }
-    let mut steps = steps::plan((&survey, &admin, existing), &answers, (path, &new))?;
+    let token = token::lacking(&written, &survey.pve, existing.settings.configured).await;
+    let mut steps = steps::plan((&survey, &admin, existing), &answers, (path, &new), token)?;
     for step in &mut steps {
         step.look(&admin).await?;
     }
@@ -112,7 +113,10 @@ async fn set_up(
             .iter()
             .any(|step| matches!(step, SetupStep::Policy(_)));
     if lacking {
-        tell(NO_POLICY)?;
+        let setup = admin.command("pve-autoscaler setup");
+        tell(&format!(
+            "\nnote: {NO_POLICY} `{setup} --kubeconfig FILE`\n"
+        ))?;
     }
     if steps.is_empty() {
         let what = if lacking {
@@ -121,10 +125,27 @@ async fn set_up(
             "Nothing is to be done: all is as it should be"
         };
         return tell(&format!(
-            "\n{what}. `pve-autoscaler doctor` looks closer.\n"
+            "\n{what}. `{}` looks closer.\n",
+            admin.command("pve-autoscaler doctor")
         ));
     }
     carry_out(&steps, &admin, (options, &answers)).await
+}
+
+/// The text that the file gets.
+fn new_text(
+    existing: &Existing,
+    answers: &SetupAnswers,
+    proposal: &Proposal,
+) -> anyhow::Result<String> {
+    if !existing.settings.configured {
+        return Ok(text::new(existing, &proposal.wanted));
+    }
+    let mut answers = answers.clone();
+    if existing.lacks_range {
+        answers.proxmox.vmids = Some(proposal.wanted.vmids.clone());
+    }
+    text::changed(existing, &answers)
 }
 
 /// Tells sentences, a line each, folded at words where this is a terminal.
@@ -188,10 +209,17 @@ fn take(
     (key, typed): (&str, &str),
     missing: impl Fn(&Survey, &SetupAnswers) -> Vec<String>,
 ) -> anyhow::Result<()> {
+    // The question for a template is answered by one of two keys.
+    let keys: &[&str] = match key {
+        "template" => &["template", "template.vmid", "template.build"],
+        key => &[key],
+    };
     let of_key = |missing: Vec<String>| {
-        missing
-            .into_iter()
-            .find(|one| one.starts_with(&format!("{key}:")))
+        let is_of_key = |one: &String| {
+            let named = one.split(':').next();
+            named.is_some_and(|named| keys.contains(&named))
+        };
+        missing.into_iter().find(is_of_key)
     };
     let mut with = answers.clone();
     with.set(key, typed)?;
@@ -232,7 +260,7 @@ async fn carry_out(
         if !ask::whether(&format!("\nDo {}?", words::count(steps.len(), "step")))? {
             print("Nothing was changed.\n")?;
             if *answers != SetupAnswers::default() && options.save_answers.is_none() {
-                let text = answers.text()?;
+                let text = answers.text(&SetupAnswers::default())?;
                 print(&format!(
                     "What you answered, for a file that --answers takes:\n\n{text}"
                 ))?;
@@ -256,7 +284,10 @@ async fn carry_out(
         }
     }
     tell(&hints.show())?;
-    tell("\nDone. Look at it: pve-autoscaler doctor; pve-autoscaler status; pve-autoscaler plan\n")
+    tell(&format!(
+        "\nDone. Look at it: {}; pve-autoscaler status; pve-autoscaler plan\n",
+        admin.command("pve-autoscaler doctor")
+    ))
 }
 
 /// Looks for what a template could be built of, where one may have to be built: the newest image of Debian where no image is answered;
@@ -293,7 +324,7 @@ async fn images(
     Ok(found)
 }
 
-/// What is proposed: all, or, where the file is configured, only how the cluster is reached.
+/// What is proposed: all, or, where the file is configured, only how the cluster is reached, and the range that its region lacks.
 fn propose(
     survey: &Survey,
     answers: &SetupAnswers,
@@ -304,6 +335,9 @@ fn propose(
     if existing.settings.configured {
         let mut proposal = Proposal::default();
         choose::kubernetes(survey, answers, &mut proposal);
+        if existing.lacks_range {
+            choose::range(survey, answers, &mut proposal);
+        }
         choose::sizes(survey, answers, existing, &mut proposal);
         choose::check_named(survey, answers, &mut proposal);
         return proposal;
@@ -372,21 +406,6 @@ fn found(survey: &Survey) -> String {
     }
     text.extend(survey.policy.show());
     text
-}
-
-/// What was chosen where nothing was answered, as comments of a file of answers.
-fn unanswered(proposal: &Proposal) -> String {
-    let chosen = proposal.choices.iter();
-    let mut chosen = chosen
-        .filter(|choice| !choice.answered && !choice.value.is_empty())
-        .peekable();
-    if chosen.peek().is_none() {
-        return String::new();
-    }
-    let head = "\n# Chosen where nothing was answered; another time something else may be. To keep it, answer it above.\n";
-    chosen.fold(head.to_owned(), |text, choice| {
-        text + &format!("# {} = {:?}\n", choice.key, choice.value)
-    })
 }
 
 /// What was chosen, and why.

@@ -16,7 +16,7 @@ use super::rights::{self, OwnerHints};
 use super::survey::{Admin, Existing, Survey};
 use super::templates::{FILES, content_lacking};
 use super::text;
-use super::token::{self, Grants};
+use super::token::Grants;
 use crate::cli::doctor::user::DAEMON;
 use crate::cli::in_force::digest;
 use crate::cli::place::ForceOptions;
@@ -33,6 +33,8 @@ const SYSTEMD: &str = "/run/systemd/system";
 /// The longest that systemctl may take: longer than systemd lets the service take to start.
 const SYSTEMD_PATIENCE: Duration = Duration::from_mins(3);
 const UNIT: &str = "pve-autoscaler.service";
+/// Files that are kept as they were before a run: more than anybody changes his mind, and a loop that runs setup fills no disk.
+const MAX_KEPT: u32 = 99;
 
 /// One step.
 #[derive(Clone, Debug)]
@@ -64,24 +66,15 @@ pub(super) fn plan(
     (survey, admin, existing): (&Survey, &Admin, &Existing),
     answers: &SetupAnswers,
     (path, new): (&Path, &str),
+    token: Option<(Grants, PathBuf)>,
 ) -> anyhow::Result<Vec<SetupStep>> {
     let settings = config::parse(new, "what setup would write")?;
     let mut steps = Vec::new();
     steps.extend(in_kubernetes(survey, existing, answers));
+    steps.extend(token.map(|(grants, file)| SetupStep::Token(Box::new(grants), file)));
     // Of several regions only one was looked at, and nobody said which is meant.
-    let one = (settings.regions.len() == 1).then(|| settings.regions.values().next());
-    let channel = one.flatten().map(|region| &region.channel);
-    if let Some(Channel::Token {
-        token_id,
-        secret_file,
-        ..
-    }) = channel
-        && !survey.token_works
-        && let Some(grants) = token::grants(token_id, &settings, &survey.pve)
-    {
-        steps.push(SetupStep::Token(Box::new(grants), secret_file.clone()));
-    }
-    let builds = if channel.is_some() && (admin.here || answers.proxmox.admin_token_id.is_some()) {
+    let is_one = settings.regions.len() == 1;
+    let builds = if is_one && (admin.here || answers.proxmox.admin_token_id.is_some()) {
         to_build(&settings, survey)
     } else {
         Vec::new()
@@ -108,8 +101,11 @@ pub(super) fn plan(
     } else if rights::is_shut(path, DAEMON) {
         steps.push(SetupStep::Rights(path.to_owned()));
     }
-    let written =
-        |step: &SetupStep| matches!(step, SetupStep::Kubeconfig(_) | SetupStep::Token(..));
+    let written = |step: &SetupStep| match step {
+        SetupStep::Kubeconfig(_) => true,
+        SetupStep::Token(grants, _) => !grants.has_token(),
+        _ => false,
+    };
     if !steps.iter().any(written) {
         let secrets = daemons_files(&settings).into_iter();
         let shut = secrets.filter(|file| rights::is_shut(file, DAEMON));
@@ -217,6 +213,11 @@ impl SetupStep {
                 )
             }
             SetupStep::Policy(step) => write!(text, "{}", step.show()),
+            SetupStep::Token(grants, _) if grants.has_token() => writeln!(
+                text,
+                "give the daemon's user in PVE these privileges, of which its token lacks some; the token stays as it is\n{}",
+                indented(&grants.typed())
+            ),
             SetupStep::Token(grants, file) => writeln!(
                 text,
                 "make a user in PVE for the daemon, with these privileges and no others, and its token, whose secret goes to {}\n{}",
@@ -378,9 +379,7 @@ fn write(
         );
     }
     if let Some(old) = old {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".before-setup");
-        let beside = PathBuf::from(beside);
+        let beside = free_beside(path)?;
         let failed = |why: String| {
             anyhow::anyhow!("cannot keep the old file as {}: {why}", beside.display())
         };
@@ -392,6 +391,26 @@ fn write(
     done.push(format!("wrote {}", path.display()));
     hints.add(hint, path);
     Ok(done)
+}
+
+/// Where the file is kept as it was: a name that nothing has, so that what was there before the first run outlives the others.
+fn free_beside(path: &Path) -> anyhow::Result<PathBuf> {
+    let named = |number: u32| {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".before-setup");
+        if number > 1 {
+            beside.push(format!(".{number}"));
+        }
+        PathBuf::from(beside)
+    };
+    let mut all = (1..=MAX_KEPT).map(named);
+    let free = all.find(|beside| beside.symlink_metadata().is_err());
+    free.with_context(|| {
+        format!(
+            "the old file cannot be kept: {} to .{MAX_KEPT} are there; move some of them away",
+            named(1).display()
+        )
+    })
 }
 
 async fn service() -> anyhow::Result<Vec<String>> {
@@ -419,6 +438,33 @@ async fn service() -> anyhow::Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_there_before_the_first_run_is_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("c.toml");
+        let mut hints = OwnerHints::default();
+        std::fs::write(&path, "0").expect("written");
+        for run in 0..3 {
+            let (old, new) = (run.to_string(), (run + 1).to_string());
+            write(&path, (Some(&old), &new), &mut hints).expect("written");
+        }
+        let kept = |name: &str| std::fs::read_to_string(folder.path().join(name)).ok();
+        let names = [
+            "c.toml.before-setup",
+            "c.toml.before-setup.2",
+            "c.toml.before-setup.3",
+        ];
+        let all = names.map(|name| kept(name).unwrap_or_default());
+        assert_eq!(all, ["0", "1", "2"]);
+        for number in 4..=MAX_KEPT {
+            let name = format!("c.toml.before-setup.{number}");
+            std::fs::write(folder.path().join(name), "").expect("written");
+        }
+        let full = write(&path, (Some("3"), "4"), &mut hints).expect_err("no name is free");
+        assert!(full.to_string().contains("to .99 are there"), "{full}");
+        assert_eq!(kept("c.toml").as_deref(), Some("3"));
+    }
 
     #[test]
     fn a_run_after_one_that_failed_at_the_template_still_tells_the_service() {

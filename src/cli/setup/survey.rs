@@ -9,9 +9,11 @@ use anyhow::{Context as _, anyhow, bail};
 use futures::stream::{self, StreamExt as _};
 
 use super::answers::{ProxmoxAnswers, SetupAnswers};
+use super::choose::TOKEN;
 use super::cluster::{self, KubeFound};
 use super::former::FormerMachines;
 use super::policy::PolicyFound;
+use super::range;
 use crate::broker::direct::Direct;
 use crate::cli::args::CONTROL_SOCKET;
 use crate::cli::channels;
@@ -51,8 +53,6 @@ pub(super) struct Survey {
     pub(super) kubeconfig_lacks: Option<String>,
     /// Whether the admission policy holds the daemon.
     pub(super) policy: PolicyFound,
-    /// A token by which the daemon reaches PVE works.
-    pub(super) token_works: bool,
     /// The digest of the file that the running daemon has read; `None` where none answers.
     pub(super) in_force: Option<String>,
 }
@@ -87,23 +87,32 @@ pub(super) struct Existing {
     /// The file's text; `None` where there is no file.
     pub(super) text: Option<String>,
     pub(super) settings: Settings,
+    /// Its only region has no range of VMIDs; the one in the settings stands for what is to be chosen.
+    pub(super) lacks_range: bool,
 }
 
 impl Existing {
-    /// Reads it. A file that is wrong is not touched: its errors are for a person.
+    /// Reads it. A file that is wrong is not touched: its errors are for a person. One that has a region and no range for its machines is to be
+    /// completed.
     pub(super) fn read(path: &Path) -> Result<Existing, config::ConfigErrors> {
         if !path.exists() {
             let settings = config::parse("version = 1\n", "nothing")?;
             return Ok(Existing {
                 text: None,
                 settings,
+                lacks_range: false,
             });
         }
         let text = config::read(path)?;
-        let settings = config::parse(&text, &path.display().to_string())?;
+        let name = path.display().to_string();
+        let (settings, lacks_range) = match config::parse(&text, &name) {
+            Ok(settings) => (settings, false),
+            Err(errors) => (range::complete(&text, &name, errors)?, true),
+        };
         Ok(Existing {
             text: Some(text),
             settings,
+            lacks_range,
         })
     }
 
@@ -143,9 +152,9 @@ impl Admin {
                 file: PathBuf::new(),
             });
         }
-        if let (Some(id), Some(secret)) = (&proxmox.token_id, &proxmox.token_secret_file)
-            && secret.exists()
-        {
+        let of_daemon = proxmox.token_secret_file.as_deref();
+        let of_daemon = of_daemon.filter(|secret| secret.exists());
+        if let Some((id, secret)) = proxmox.token_id.as_deref().zip(of_daemon) {
             return Ok(Admin::remote(https(proxmox, id, secret)?));
         }
         if let Some((_, region)) = existing.region()
@@ -154,6 +163,10 @@ impl Admin {
             let socket = &existing.settings.broker.socket;
             return Ok(Admin::remote(channels::open(region, socket)?));
         }
+        // The configuration is gone, and its token may not be.
+        if let Some(secret) = of_daemon.filter(|_| proxmox.endpoints.is_some()) {
+            return Ok(Admin::remote(https(proxmox, TOKEN, secret)?));
+        }
         if let Some((id, secret)) = of_admin {
             return Ok(Admin::remote(https(proxmox, id, secret)?));
         }
@@ -161,6 +174,11 @@ impl Admin {
             "this is no PVE host (there is no {PVE_HERE}). Run it as root on a host of the PVE cluster; or answer by --answers how PVE is \
              reached: proxmox.endpoints, admin_token_id, admin_token_secret_file, and fingerprint or ca_file"
         )
+    }
+
+    /// A command as it is typed for the configuration file.
+    pub(super) fn command(&self, command: &str) -> String {
+        config::command_for(command, &self.file.display().to_string())
     }
 
     fn remote(transport: Arc<dyn Transport>) -> Admin {
@@ -173,11 +191,7 @@ impl Admin {
 }
 
 /// HTTPS with a token, to the endpoints that were answered.
-pub(super) fn https(
-    proxmox: &ProxmoxAnswers,
-    id: &str,
-    secret: &Path,
-) -> anyhow::Result<Arc<dyn Transport>> {
+fn https(proxmox: &ProxmoxAnswers, id: &str, secret: &Path) -> anyhow::Result<Arc<dyn Transport>> {
     let endpoints = proxmox.endpoints.clone().unwrap_or_default();
     if endpoints.is_empty() {
         bail!("a token is answered and proxmox.endpoints is not");
@@ -212,7 +226,6 @@ pub(super) async fn look(
         server_unfit: cluster::server_unfit(answers, existing),
         kubeconfig_lacks: found.lacks,
         policy: found.policy,
-        token_works: token_works(answers, existing).await,
         in_force: in_force().await,
     })
 }
@@ -311,24 +324,6 @@ async fn read_guests(
             None => {}
         }
         found.addresses.extend(promise.addresses);
-    }
-}
-
-/// Whether the daemon's token, answered or in the file, is good for a call.
-async fn token_works(answers: &SetupAnswers, existing: &Existing) -> bool {
-    let proxmox = &answers.proxmox;
-    let transport = match (&proxmox.token_id, &proxmox.token_secret_file) {
-        (Some(id), Some(secret)) if proxmox.endpoints.is_some() => https(proxmox, id, secret).ok(),
-        _ => match existing.region() {
-            Some((_, region)) if matches!(region.channel, Channel::Token { .. }) => {
-                channels::open(region, &existing.settings.broker.socket).ok()
-            }
-            _ => None,
-        },
-    };
-    match transport {
-        Some(transport) => Client::new(transport).version().await.is_ok(),
-        None => false,
     }
 }
 

@@ -108,10 +108,15 @@ pub(super) fn choose(
     proposal.choose("template", "build", why, said);
     proposal.ask();
     if channel == ChannelKind::Token {
-        proposal.missing.push(
-            "template.vmid: with a token a template must be there (the daemon's token may not build one): build it on a host, or as docs/template.md says"
-                .to_owned(),
-        );
+        let key = if answered.build == Some(true) {
+            "template.build"
+        } else {
+            "template.vmid"
+        };
+        proposal.missing.push(format!(
+            "{key}: with a token a template must be there (the daemon's token may not build one): build it on a host, or as docs/template.md says, \
+             and answer its template.vmid"
+        ));
         return;
     }
     self::build(survey, answers, (machines, images), proposal);

@@ -10,6 +10,7 @@ use super::answers::{NetworkAnswers, PoolAnswers, SetupAnswers, TemplateAnswers}
 use super::choose::{NETWORK, SetupSpec};
 use super::hardware;
 use super::images::is_volume;
+use super::range;
 use super::survey::Existing;
 use super::templates::{BuildWanted, TemplateSource};
 use crate::config::file::BuildMethod;
@@ -35,6 +36,11 @@ pub(super) fn new(existing: &Existing, wanted: &SetupSpec) -> String {
         Some(text) => text.trim_end().to_owned() + "\n",
         None => HEAD.to_owned(),
     };
+    if existing.lacks_range
+        && let Some(completed) = range::with_range(&text, &wanted.vmids)
+    {
+        text = completed;
+    }
     let document: DocumentMut = text.parse().unwrap_or_default();
     let has = |path: &str| {
         let mut keys = path.split('.');

@@ -2,17 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use secrecy::ExposeSecret as _;
 
 use super::rights::OwnerHints;
 use super::survey::PveFound;
+use crate::cli::channels;
 use crate::cli::doctor::region::RegionSeen;
 use crate::cli::doctor::rights;
 use crate::config::Settings;
+use crate::config::settings::Channel;
 use crate::kubernetes::bootstrap::write_credentials;
 use crate::pve::Client;
+
+/// The status of a call whose token is not taken.
+const UNAUTHORIZED: u16 = 401;
 
 /// What a token is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,10 +29,78 @@ pub(super) struct Grants {
     pub(super) roles: BTreeMap<String, BTreeSet<&'static str>>,
     /// Path and role.
     pub(super) on: Vec<(String, String)>,
+    /// Privileges by path, without which the daemon cannot work.
+    needed: BTreeMap<String, BTreeSet<&'static str>>,
     /// The resource pools to make, which are not there, and what they are for.
     pub(super) pools: BTreeMap<String, &'static str>,
     /// What of it PVE has already.
     pub(super) there: GrantsThere,
+    /// What came of the secret that is there.
+    pub(super) trial: SecretTrial,
+}
+
+/// What came of a call with the token, by the secret that its file has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum SecretTrial {
+    /// There is no such file.
+    #[default]
+    Missing,
+    Taken,
+    /// It is no secret, or PVE does not take it: why.
+    Refused(String),
+    /// PVE could not be asked: why.
+    Silent(String),
+}
+
+/// What is to be made in PVE so that the daemon's token works, with the file of its secret; `None` where nothing is. A token of a file that is
+/// not configured yet, whose secret is taken, may lack rights that its new configuration needs. What a configured one's rights lack is told by
+/// `doctor`.
+pub(super) async fn lacking(
+    settings: &Settings,
+    pve: &PveFound,
+    configured: bool,
+) -> Option<(Grants, PathBuf)> {
+    let mut regions = settings.regions.values();
+    // Of several regions only one was looked at, and nobody said which is meant.
+    let (Some(region), None) = (regions.next(), regions.next()) else {
+        return None;
+    };
+    let Channel::Token {
+        token_id,
+        secret_file,
+        ..
+    } = &region.channel
+    else {
+        return None;
+    };
+    let mut grants = grants(token_id, settings, pve)?;
+    let opened = secret_file
+        .exists()
+        .then(|| channels::open(region, &settings.broker.socket));
+    match opened {
+        None => {}
+        Some(Err(why)) => grants.trial = SecretTrial::Refused(format!("{why:#}")),
+        Some(Ok(way)) => {
+            let client = Client::new(way);
+            grants.trial = try_secret(&client).await;
+            let is_taken = grants.trial == SecretTrial::Taken;
+            if is_taken && (configured || grants.are_held(&client).await) {
+                return None;
+            }
+        }
+    }
+    Some((grants, secret_file.clone()))
+}
+
+/// Makes a call with the token, which whoever may log in may make.
+async fn try_secret(client: &Client) -> SecretTrial {
+    match client.version().await {
+        Ok(_) => SecretTrial::Taken,
+        Err(error) if error.status == Some(UNAUTHORIZED) => {
+            SecretTrial::Refused(format!("PVE does not take it ({})", error.message))
+        }
+        Err(error) => SecretTrial::Silent(error.words()),
+    }
 }
 
 /// What a PVE cluster has of a user's rights already.
@@ -38,7 +112,7 @@ pub(super) struct GrantsThere {
 }
 
 /// What the configuration needs of PVE, by the same table that `doctor` judges by.
-pub(super) fn grants(id: &str, settings: &Settings, pve: &PveFound) -> Option<Grants> {
+fn grants(id: &str, settings: &Settings, pve: &PveFound) -> Option<Grants> {
     let (user, token) = id.split_once('!')?;
     let (region, _) = settings.regions.iter().next()?;
     let seen = RegionSeen {
@@ -52,7 +126,7 @@ pub(super) fn grants(id: &str, settings: &Settings, pve: &PveFound) -> Option<Gr
     let exact = rights::needed(region, &seen, &zones.collect(), settings);
     // A bridge, and not each VLAN on it: another `vlan` in the file needs no other right then.
     let mut needed: BTreeMap<String, BTreeSet<&'static str>> = BTreeMap::new();
-    for (path, privileges) in exact {
+    for (path, privileges) in exact.clone() {
         let path = rights::path_of_bridge(&path);
         needed.entry(path).or_default().extend(privileges);
     }
@@ -100,8 +174,10 @@ pub(super) fn grants(id: &str, settings: &Settings, pve: &PveFound) -> Option<Gr
         token: token.to_owned(),
         roles,
         on,
+        needed: exact,
         pools,
         there: GrantsThere::default(),
+        trial: SecretTrial::Missing,
     })
 }
 
@@ -144,32 +220,74 @@ impl Grants {
                 self.user
             );
         }
-        let _ = writeln!(
-            text,
-            "pveum user token add {} {} --privsep 0",
-            self.user, self.token
-        );
+        if !self.has_token() {
+            let _ = writeln!(
+                text,
+                "pveum user token add {} {} --privsep 0",
+                self.user, self.token
+            );
+        }
         text
+    }
+
+    /// Whether the token is there with its secret, and its rights alone are to be made.
+    pub(super) fn has_token(&self) -> bool {
+        self.trial == SecretTrial::Taken
+    }
+
+    /// Whether the token has the privileges that it needs, as PVE tells the token itself. Where PVE does not tell, `doctor` will.
+    async fn are_held(&self, of_token: &Client) -> bool {
+        for (path, privileges) in &self.needed {
+            let Ok(held) = of_token.permissions(path).await else {
+                continue;
+            };
+            if !privileges.iter().all(|privilege| held.contains(*privilege)) {
+                return false;
+            }
+        }
+        self.pools.is_empty()
+    }
+
+    /// What is said of a token that is there and whose secret is not, or is not known to be.
+    fn tell_held(&self, secret_file: &Path) -> String {
+        let (user, token, file) = (&self.user, &self.token, secret_file.display());
+        let there = format!("the token {user}!{token} is there already");
+        let remove =
+            format!("remove the token (pveum user token remove {user} {token}) and run this again");
+        match &self.trial {
+            SecretTrial::Missing | SecretTrial::Taken => format!(
+                "{there}, and PVE tells a secret only once: put it into {file}, or {remove}"
+            ),
+            SecretTrial::Refused(why) => format!(
+                "{there}, and its secret in {file} cannot be used: {why}. PVE tells a secret only once: put it into that file, or {remove}"
+            ),
+            SecretTrial::Silent(why) => format!(
+                "{there}, and whether its secret is in {file} could not be tried: {why}. See that proxmox.endpoints answer this host, and run this again"
+            ),
+        }
     }
 
     /// Looks at what of it is there already.
     ///
     /// # Errors
     /// The token is there, and nobody can have its secret any more.
-    pub(super) async fn look(
-        &mut self,
-        client: &Client,
-        secret_file: &std::path::Path,
-    ) -> anyhow::Result<()> {
-        let user = client.users().await?.contains(&self.user);
-        if user && client.tokens(&self.user).await?.contains(&self.token) {
-            anyhow::bail!(
-                "the token {}!{} is there already, and PVE tells a secret only once: put it into {}, or remove the token \
-                 (pveum user token remove {0} {1}) and run this again; nothing was changed",
-                self.user,
-                self.token,
-                secret_file.display()
-            );
+    pub(super) async fn look(&mut self, client: &Client, secret_file: &Path) -> anyhow::Result<()> {
+        let users = client.users().await;
+        let users = if self.has_token() {
+            let named = || {
+                format!(
+                    "the daemon's token {}!{} lacks rights, which only an administrator can give it: run this as root on a host, or answer \
+                     proxmox.admin_token_id and admin_token_secret_file; nothing was changed",
+                    self.user, self.token
+                )
+            };
+            users.with_context(named)?
+        } else {
+            users?
+        };
+        let user = users.contains(&self.user);
+        if !self.has_token() && user && client.tokens(&self.user).await?.contains(&self.token) {
+            anyhow::bail!("{}; nothing was changed", self.tell_held(secret_file));
         }
         let roles = client.roles().await?;
         self.there = GrantsThere { user, roles };
@@ -181,20 +299,14 @@ impl Grants {
     pub(super) async fn make(
         &self,
         client: &Client,
-        secret_file: &std::path::Path,
+        secret_file: &Path,
         (group, hints): (&str, &mut OwnerHints),
     ) -> anyhow::Result<Vec<String>> {
         let mut done = Vec::new();
         let users = client.users().await?;
         let there = users.contains(&self.user);
-        if there && client.tokens(&self.user).await?.contains(&self.token) {
-            anyhow::bail!(
-                "the token {}!{} is there already, and PVE tells a secret only once: put it into {}, or remove the token \
-                 (pveum user token remove {0} {1}) and run this again",
-                self.user,
-                self.token,
-                secret_file.display()
-            );
+        if !self.has_token() && there && client.tokens(&self.user).await?.contains(&self.token) {
+            anyhow::bail!("{}", self.tell_held(secret_file));
         }
         if let Some(folder) = secret_file.parent() {
             let named = || format!("cannot make {} for the token's secret", folder.display());
@@ -223,6 +335,21 @@ impl Grants {
             client.grant(path, &self.user, role).await?;
             done.push(format!("{role} on {path}"));
         }
+        if !self.has_token() {
+            let (made, hint) = self.make_token(client, secret_file, group).await?;
+            done.push(made);
+            hints.add(hint, secret_file);
+        }
+        Ok(done)
+    }
+
+    /// Makes the token and writes its secret; says what was done, and why the file's owner is another than the daemon's group, if it is.
+    async fn make_token(
+        &self,
+        client: &Client,
+        secret_file: &Path,
+        group: &str,
+    ) -> anyhow::Result<(String, Option<String>)> {
         let secret = client.create_token(&self.user, &self.token).await?;
         let written = write_credentials(secret_file, secret.expose_secret(), group);
         let hint = written.map_err(|why| {
@@ -234,14 +361,13 @@ impl Grants {
                 secret_file.display()
             )
         })?;
-        done.push(format!(
+        let made = format!(
             "token {}!{}, its secret in {}",
             self.user,
             self.token,
             secret_file.display()
-        ));
-        hints.add(hint, secret_file);
-        Ok(done)
+        );
+        Ok((made, hint))
     }
 }
 
@@ -260,6 +386,40 @@ mod tests {
     fn on<'a>(grants: &'a Grants, role: &str) -> Vec<&'a str> {
         let on = grants.on.iter().filter(|(_, of)| of == role);
         on.map(|(path, _)| path.as_str()).collect()
+    }
+
+    /// It finds a setup that tells who has the secret to put it where it is, or one that has a token removed since PVE was away.
+    #[test]
+    fn what_is_said_of_a_token_that_is_there_goes_by_its_secret() {
+        let file = Path::new("/etc/pve-autoscaler/token");
+        let said = |trial: SecretTrial| {
+            let grants = Grants {
+                trial,
+                ..granted("")
+            };
+            (grants.tell_held(file), grants.typed())
+        };
+        let add = "pveum user token add scaler@pve one --privsep 0\n";
+        let remove = "(pveum user token remove scaler@pve one)";
+        let (missing, typed) = said(SecretTrial::Missing);
+        assert!(missing.contains("put it into /etc/pve-autoscaler/token, or"));
+        assert!(missing.contains(remove) && typed.contains(add), "{missing}");
+        let (refused, _) = said(SecretTrial::Refused("it is empty".to_owned()));
+        assert!(
+            refused
+                .contains("its secret in /etc/pve-autoscaler/token cannot be used: it is empty."),
+            "{refused}"
+        );
+        assert!(refused.contains(remove), "{refused}");
+        let (silent, _) = said(SecretTrial::Silent("no answer".to_owned()));
+        assert!(
+            silent.contains("could not be tried: no answer. See that proxmox.endpoints"),
+            "{silent}"
+        );
+        assert!(!silent.contains("remove"), "{silent}");
+        let (_, typed) = said(SecretTrial::Taken);
+        assert!(!typed.contains("token add"), "{typed}");
+        assert!(typed.contains("pveum acl modify /pool/kube"), "{typed}");
     }
 
     /// Nothing of templates is in the role for machines, or the token could change them.

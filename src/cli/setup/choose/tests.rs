@@ -79,8 +79,8 @@ fn images() -> ImagesFound {
 fn nothing() -> Existing {
     let settings = crate::config::parse("version = 1\n", "test");
     Existing {
-        text: None,
         settings: settings.expect("it is valid"),
+        ..Existing::default()
     }
 }
 
@@ -193,7 +193,7 @@ fn a_machine_takes_at_most_half_of_the_smallest_host() {
     assert_eq!(proposal.wanted.pool.max, 3);
     assert_eq!(
         why(&proposal, "pool.max"),
-        "the hosts' memory that no guest is promised holds 3 of the smallest"
+        "the most nodes of the pool: the hosts' memory that no guest is promised holds 3 of the smallest"
     );
     // The storage of the template has room for one disk on each host.
     for storages in survey.pve.resources.storages.values_mut() {
@@ -369,7 +369,7 @@ fn a_pool_has_room_for_the_machines_that_are_there() {
     assert_eq!(proposal.wanted.pool.max, 3);
     let why_so = why(&proposal, "pool.max");
     assert!(
-        why_so.starts_with("3 machines are of it there, and besides these the hosts' memory"),
+        why_so.contains(": 3 machines are of it there, and besides these the hosts' memory"),
         "{why_so}"
     );
     for vmid in 9_003..9_007 {
@@ -416,6 +416,49 @@ fn machines_that_are_there_keep_their_addresses() {
     let (proposal, _) = proposed(&survey, &answers);
     let network = proposal.wanted.network.expect("a network");
     assert_eq!(network.ranges, ["192.0.2.18-192.0.2.49"]);
+}
+
+/// What `--save-answers` has behind `#`, taken as it is, is the same proposal. It finds a choice that no answer says, but for those that none can
+/// say, and an image without its sum.
+#[test]
+fn what_was_chosen_can_be_answered() {
+    let mut of_k3s = survey();
+    of_k3s.kube = of_k3s.kube.map(|kube| KubeFound {
+        version: "v1.34.2+k3s1".to_owned(),
+        kubeadm: false,
+        ..kube
+    });
+    let mut with_machines = survey();
+    add_machine(&mut with_machines, &mark(9_003, "batch"));
+    for (survey, answered) in [
+        (&survey(), "[network]\naddresses = \"ranges\"\n"),
+        (&survey(), "[pool]\nmax = 7\n"),
+        (&of_k3s, ""),
+        (&with_machines, "[network]\nvlan = 20\n"),
+    ] {
+        let answers: SetupAnswers = toml::from_str(answered).expect("answers");
+        let (proposal, text) = proposed(survey, &answers);
+        assert_eq!(proposal.missing, Vec::<String>::new());
+        let saved = answers.text(&SetupAnswers::of_choices(&proposal));
+        let saved = saved.expect("TOML");
+        let lines = saved.lines().filter(|line| !line.starts_with("# "));
+        let lines: Vec<&str> = lines.map(|line| line.trim_start_matches('#')).collect();
+        let taken = toml::from_str::<SetupAnswers>(&lines.join("\n"));
+        let taken = taken.unwrap_or_else(|error| panic!("{error}\n{saved}"));
+        // Nothing was looked up: the image is answered.
+        let existing = nothing();
+        let again = choose(survey, &taken, (&existing, true), &ImagesFound::default());
+        assert_eq!(again.missing, Vec::<String>::new(), "{saved}");
+        assert_eq!(text::new(&existing, &again.wanted), text, "{saved}");
+        let open = again.choices.iter().filter(|choice| !choice.answered);
+        let open: Vec<&str> = open.map(|choice| choice.key).collect();
+        let unanswerable: &[&str] = if text.contains("[pool.workers.join]") {
+            &["pool.join.method"]
+        } else {
+            &[]
+        };
+        assert_eq!(open, unanswerable, "{saved}");
+    }
 }
 
 #[test]
