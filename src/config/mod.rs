@@ -84,7 +84,7 @@ fn read_bounded(path: &Path) -> Result<String, String> {
                 command_for("pve-autoscaler setup", &path.display().to_string())
             ),
             std::io::ErrorKind::PermissionDenied => format!(
-                "cannot be read: {error}; root may, and so may the daemon where the file is its group's: chgrp pve-autoscaler {0} && chmod 640 {0}",
+                "cannot be read: {error}; it holds no secrets, so let everybody read it: chmod 644 {0}",
                 path.display()
             ),
             _ => format!("cannot be read: {error}"),

@@ -24,7 +24,8 @@ pub struct NodeFound {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct List {
-    items: Vec<ListedNode>,
+    /// It may be `null` where there is none.
+    items: Option<Vec<ListedNode>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -66,7 +67,7 @@ impl KubeClient {
         let list: List = self
             .read(request.query("limit", MAX_NODES.to_string()))
             .await?;
-        let nodes = list.items.into_iter().map(|item| NodeFound {
+        let nodes = list.items.into_iter().flatten().map(|item| NodeFound {
             name: item.metadata.name,
             os_image: item
                 .status

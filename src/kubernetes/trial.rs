@@ -81,7 +81,8 @@ pub enum PolicyTrial {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct MetadataList {
-    items: Vec<wire::MetadataOnly>,
+    /// A real API server answers `null` where there is none.
+    items: Option<Vec<wire::MetadataOnly>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -181,6 +182,7 @@ impl KubeClient {
         let foreign = list
             .items
             .into_iter()
+            .flatten()
             .map(|item| item.metadata)
             .find(|meta| {
                 let annotations = meta.annotations.as_ref();
@@ -199,7 +201,8 @@ impl KubeClient {
         let request =
             KubeRequest::new("list", "pods", "", "/api/v1/pods".to_owned()).query("limit", "1");
         let list: MetadataList = self.read(request.names_only()).await?;
-        let first = list.items.into_iter().next().map(|item| item.metadata);
+        let mut items = list.items.into_iter().flatten();
+        let first = items.next().map(|item| item.metadata);
         let Some((Some(namespace), Some(name))) = first.map(|meta| (meta.namespace, meta.name))
         else {
             return Ok(None);

@@ -514,6 +514,20 @@ fn what_notifications_need_is_looked_at() {
         )],
     );
     assert!(listener.accept().is_err(), "nothing was connected");
+    // The mail service is another user than the daemon, and reads the recipients itself.
+    let set_mode = |mode| {
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(&config, mode).expect("changed");
+    };
+    let refused = "no mail is sent: the mail service reads whom it goes to in";
+    let found = of_probe(&config, "mail");
+    assert!(
+        found.iter().all(|line| !line.contains(refused)),
+        "{found:?}"
+    );
+    set_mode(0o640);
+    all_said(&of_probe(&config, "mail"), &[refused, "chmod 644"]);
+    set_mode(0o644);
     drop(listener);
     mail("is a socket at which nobody listens");
     // Files that are there, and that the daemon refuses when it sends.

@@ -19,6 +19,8 @@ const LISTENS: &str = "00010000";
 const SENDMAIL: &str = "/usr/sbin/sendmail";
 /// Anybody may run it.
 const ALL_RUN: u32 = 0o001;
+/// Anybody may read it.
+const ALL_READ: u32 = 0o004;
 
 /// Looks at the way of mails. Nothing is connected: systemd would start the mail service for it.
 pub(super) fn look(here: &Here, findings: &mut Findings) {
@@ -40,6 +42,7 @@ pub(super) fn look(here: &Here, findings: &mut Findings) {
                 .mend("systemctl enable --now pve-autoscaler-mail.socket; systemctl status pve-autoscaler-mail.socket shows where it listens"),
         }
     }
+    look_at_recipients(here, findings);
     let program = fs::metadata(SENDMAIL);
     let runs = program.is_ok_and(|file| file.is_file() && file.permissions().mode() & ALL_RUN != 0);
     if runs {
@@ -50,6 +53,21 @@ pub(super) fn look(here: &Here, findings: &mut Findings) {
                 "mail: no mail is sent: there is no {SENDMAIL} that can be run"
             ))
             .mend("apt install postfix, or another program that brings sendmail along");
+    }
+}
+
+/// Looks whether the mail service, whose user is another than the daemon's, may read the recipients, which are in the configuration.
+fn look_at_recipients(here: &Here, findings: &mut Findings) {
+    let Ok(file) = fs::metadata(&here.file) else {
+        return;
+    };
+    if file.permissions().mode() & ALL_READ == 0 {
+        findings
+            .wrong(format!(
+                "mail: no mail is sent: the mail service reads whom it goes to in {0}, and its user pve-autoscaler-mail may not read that file",
+                here.file
+            ))
+            .mend(format!("chmod 644 {}", here.file));
     }
 }
 

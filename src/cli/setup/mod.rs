@@ -16,6 +16,7 @@ mod images;
 mod network;
 mod policy;
 mod range;
+mod readable;
 mod rights;
 mod room;
 mod steps;

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use super::answers::SetupAnswers;
 use super::cluster::kubeconfig_request;
 use super::policy::PolicyStep;
+use super::readable;
 use super::rights::{self, OwnerHints};
 use super::survey::{Admin, Existing, Survey};
 use super::templates::{FILES, content_lacking};
@@ -25,7 +26,7 @@ use crate::cli::{CliFailure, output, print, template};
 use crate::clock::Clock;
 use crate::config::settings::Channel;
 use crate::config::{self, Settings};
-use crate::kubernetes::bootstrap::{self, KubeconfigRequest, write_credentials};
+use crate::kubernetes::bootstrap::{self, KubeconfigRequest};
 use crate::model::region::GuestKind;
 
 /// Where systemd tells that it runs.
@@ -55,6 +56,8 @@ pub(super) enum SetupStep {
     },
     /// A file of the daemon's that its group may not read.
     Rights(PathBuf),
+    /// The configuration's file, which the daemon may not read.
+    Readable(PathBuf),
     /// A template.
     Build(String),
     /// The service takes the file.
@@ -99,7 +102,7 @@ pub(super) fn plan(
             new: new.to_owned(),
         });
     } else if rights::is_shut(path, DAEMON) {
-        steps.push(SetupStep::Rights(path.to_owned()));
+        steps.push(SetupStep::Readable(path.to_owned()));
     }
     let written = |step: &SetupStep| match step {
         SetupStep::Kubeconfig(_) => true,
@@ -247,6 +250,11 @@ impl SetupStep {
                 "let the daemon's group read {0}\n     chgrp {DAEMON} {0} && chmod 640 {0}",
                 path.display()
             ),
+            SetupStep::Readable(path) => writeln!(
+                text,
+                "let everybody read {0}, which holds no secrets\n     chmod 644 {0}",
+                path.display()
+            ),
             SetupStep::Build(name) => writeln!(
                 text,
                 "build the template {name}, on each host that needs one: some minutes each\n     pve-autoscaler template build {name}"
@@ -304,10 +312,14 @@ impl SetupStep {
                 let all: Vec<&str> = wanted.iter().map(String::as_str).collect();
                 vec![format!("the storage {FILES} may hold {}", all.join(", "))]
             }
-            SetupStep::File { path, old, new } => write(path, (old.as_deref(), new), hints)?,
+            SetupStep::File { path, old, new } => write(path, (old.as_deref(), new))?,
             SetupStep::Rights(path) => {
                 rights::open(path, DAEMON)?;
                 vec![format!("the group {DAEMON} may read {}", path.display())]
+            }
+            SetupStep::Readable(path) => {
+                readable::open(path)?;
+                vec![format!("everybody may read {}", path.display())]
             }
             SetupStep::Build(name) => {
                 let settings =
@@ -361,11 +373,7 @@ async fn kubeconfig(
 }
 
 /// Writes the file whole or not at all. What was there is kept beside it.
-fn write(
-    path: &Path,
-    (old, new): (Option<&str>, &str),
-    hints: &mut OwnerHints,
-) -> anyhow::Result<Vec<String>> {
+fn write(path: &Path, (old, new): (Option<&str>, &str)) -> anyhow::Result<Vec<String>> {
     let mut done = Vec::new();
     let now = match std::fs::read_to_string(path) {
         Ok(text) => Some(text),
@@ -383,13 +391,12 @@ fn write(
         let failed = |why: String| {
             anyhow::anyhow!("cannot keep the old file as {}: {why}", beside.display())
         };
-        write_credentials(&beside, old, DAEMON).map_err(failed)?;
+        readable::write(&beside, old, path).map_err(failed)?;
         done.push(format!("the file as it was is in {}", beside.display()));
     }
-    let hint = write_credentials(path, new, DAEMON)
+    readable::write(path, new, path)
         .map_err(|why| anyhow::anyhow!("cannot write {}: {why}", path.display()))?;
     done.push(format!("wrote {}", path.display()));
-    hints.add(hint, path);
     Ok(done)
 }
 
@@ -443,11 +450,10 @@ mod tests {
     fn what_was_there_before_the_first_run_is_kept() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("c.toml");
-        let mut hints = OwnerHints::default();
         std::fs::write(&path, "0").expect("written");
         for run in 0..3 {
             let (old, new) = (run.to_string(), (run + 1).to_string());
-            write(&path, (Some(&old), &new), &mut hints).expect("written");
+            write(&path, (Some(&old), &new)).expect("written");
         }
         let kept = |name: &str| std::fs::read_to_string(folder.path().join(name)).ok();
         let names = [
@@ -461,7 +467,7 @@ mod tests {
             let name = format!("c.toml.before-setup.{number}");
             std::fs::write(folder.path().join(name), "").expect("written");
         }
-        let full = write(&path, (Some("3"), "4"), &mut hints).expect_err("no name is free");
+        let full = write(&path, (Some("3"), "4")).expect_err("no name is free");
         assert!(full.to_string().contains("to .99 are there"), "{full}");
         assert_eq!(kept("c.toml").as_deref(), Some("3"));
     }

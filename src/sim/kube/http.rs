@@ -363,7 +363,10 @@ fn many(
         ),
     };
     let items: Vec<ListedItem> = shown.iter().map(|o| ListedItem(o)).collect();
-    let items = serde_json::to_string(&items).map_err(|e| Status::internal(&e.to_string()))?;
+    // The real one's conversion to metadata leaves a list of nothing unset, which is `null` in JSON.
+    let is_null = items.is_empty() && matches!(shape, ObjectForm::Metadata);
+    let items = serde_json::to_string(&(!is_null).then_some(items))
+        .map_err(|e| Status::internal(&e.to_string()))?;
     let text = format!(
         "{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":{items}}}"
     );
