@@ -386,6 +386,46 @@ fn why_a_node_goes_is_said_for_as_long_as_that_takes() {
     assert!(gone.decide().memory.removals.is_empty());
 }
 
+/// After a start things are read one after another. A machine whose node was not read yet, or of which it is not known yet whose it is, looks
+/// as if it were not leaving any more.
+#[test]
+fn why_a_node_goes_is_kept_while_something_was_not_read_yet() {
+    let mut lab = evacuated();
+    let planned = lab.turn();
+    let reason = planned.plan[0].reason.clone();
+    let lab = leaving(lab, "n2", Step::Drain).after(Span::seconds(5));
+    let mut started = lab
+        .clone()
+        .edit_machine("n2", |machine| {
+            machine.busy = None;
+            machine.node = None;
+        })
+        .with(|lab| {
+            lab.snapshot.cluster.nodes.clear();
+            lab.snapshot.cluster.pods.clear();
+            for (name, source) in &mut lab.snapshot.sources {
+                source.complete = !name.starts_with("kube/");
+            }
+            lab.snapshot.cluster_id = None;
+        });
+    started.turn();
+    let id = &lab.snapshot.cluster_id;
+    started.snapshot.cluster_id.clone_from(id);
+    started.turn();
+    let mut read = lab;
+    read.memory = started.memory;
+    assert_eq!(under_way(&read.decide(), "n2"), Some(reason));
+    // Once all is read it is seen that the node stays: nobody may say later that it goes for that.
+    let back = read
+        .edit_machine("n2", |machine| {
+            machine.busy = None;
+            machine.step = Some((Step::Done, machine.mark.created));
+        })
+        .edit_node("n2", |node| node.taints.clear())
+        .with(|lab| lab.snapshot.paused = Some("lunch".into()));
+    assert!(back.decide().memory.removals.is_empty());
+}
+
 /// A removal that is taken back was for nothing: the next one says its own reason.
 #[test]
 fn why_a_node_goes_is_forgotten_when_it_is_released() {
