@@ -3,7 +3,7 @@
 
 use super::lab::{Lab, kept, lab, made, owner, removed, verdict};
 use model::action::{Kind, Reason};
-use model::cluster::ObjectKey;
+use model::cluster::{ObjectKey, ReadyStatus};
 use model::decision::Decision;
 use model::guard::SCALE_DOWN_DISABLED;
 use model::reasons::{FateReason, GivenUp, Kept, Refusals, Refused, Removed, WaitsFor};
@@ -565,4 +565,56 @@ fn it_is_not_called_unneeded() {
             region.hosts.get_mut("pve2").expect("a host").evacuated = None;
         });
     assert!(since(usual).is_some());
+}
+
+/// Of two that are evicted at once, and one pod that their controller has made, only the first has that in its place.
+#[test]
+fn a_pod_is_in_the_place_of_one_other_pod() {
+    let mut lab = evacuated().bound("web-4", "n2", 100, 1);
+    assert_eq!(removed(&lab.turn()), ["n2"]);
+    let mut lab = leaving(lab, "n2", Step::Drain).after(Span::seconds(5));
+    let end = lab.now + Span::seconds(30);
+    for name in ["web-2", "web-4"] {
+        lab = lab.edit(name, |pod| {
+            pod.deletion = Some(end);
+            pod.deletion_grace_seconds = Some(30);
+        });
+    }
+    let lab = lab.after(Span::seconds(1)).pod("web-9", 600, 1);
+    let story = explain(&lab, &lab.decide(), "n2");
+    let told: Vec<_> = story.pods.iter().map(|pod| (&pod.fate, &pod.why)).collect();
+    let successor = ObjectKey::new("default", "web-9");
+    let there = Some(FateReason::SuccessorThere {
+        successor,
+        node: None,
+    });
+    let ends = PodOutcome::Terminates;
+    assert_eq!(told, [(&ends, &there), (&ends, &None)]);
+}
+
+/// It is not drained, since nothing runs there that anybody sees. It goes when it has not been Ready for long enough, and says since when that
+/// counts.
+#[test]
+fn a_node_that_is_not_ready_says_that_its_host_is_evacuated() {
+    let mut lab = evacuated()
+        .shape("web-2", |shape| {
+            shape.traits = super::lab::shape("web-2", 100, 1).traits;
+        })
+        .edit_node("n2", |node| node.ready.status = ReadyStatus::False);
+    let since = lab.now;
+    lab.turn();
+    let lab = lab.after(Span::minutes(3));
+    let decision = lab.decide();
+    let (cause, waits) = given_up(&decision, "n2");
+    let host = "pve2".into();
+    assert_eq!(cause, GivenUp::HostEvacuated { host, since });
+    assert!(
+        matches!(&waits, WaitsFor::Other { kept } if matches!(**kept, Kept::NotLongEnough { .. })),
+        "{waits:?}"
+    );
+    assert_eq!(
+        explain(&lab, &decision, "n2").unneeded_since,
+        Some(since),
+        "{decision:?}"
+    );
 }
