@@ -381,6 +381,7 @@ mod tests {
             differs: Vec::new(),
             drifted: None,
             stays: None,
+            leaves: false,
             waits: None,
             ails: None,
         }
