@@ -78,19 +78,25 @@ fn tell_standing(machine: &MachineStatus, now: Time) -> String {
 /// What keeps a node, short: that its host is evacuated stands beside it, and why no machine can be made `explain node` says for each pool and
 /// type.
 fn tell_what_keeps(stays: &WhyNodeStays) -> String {
-    // A rule says what it counts, and its name which rule that is.
-    let name_rule = |why: &Kept| format!("{}: {why}", why.reason());
     let Kept::GivenUp { waits, .. } = &stays.why else {
-        return name_rule(&stays.why);
+        return tell_rule(&stays.why);
     };
     match &**waits {
-        WaitsFor::Other { kept } => name_rule(kept),
+        WaitsFor::Other { kept } => tell_rule(kept),
         WaitsFor::NoMachine { pod, .. } => WaitsFor::NoMachine {
             pod: pod.clone(),
             refused: Reasons::default(),
         }
         .to_string(),
         other => other.to_string(),
+    }
+}
+
+/// A rule that keeps a node. A time alone does not say which rule it is of: its name does.
+fn tell_rule(why: &Kept) -> String {
+    match why {
+        Kept::NotLongEnough { .. } => format!("{}: {why}", why.reason()),
+        _ => why.to_string(),
     }
 }
 
