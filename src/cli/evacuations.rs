@@ -2,6 +2,7 @@
 
 use super::render::{one_line, section, whole_seconds};
 use crate::controller::status::{DaemonStatus, MachineStatus, WhyNodeStays};
+use crate::controller::wording::kept_until;
 use crate::model::reasons::{HostNote, Kept, Reasons, WaitsFor};
 use crate::model::region::{Busy, Step};
 use crate::model::time::Time;
@@ -59,7 +60,7 @@ fn tell_standing(machine: &MachineStatus, now: Time) -> String {
         return "leaves".to_owned();
     }
     if let Some(stays) = &machine.stays {
-        return tell_what_keeps(stays);
+        return tell_what_keeps(stays) + &kept_until(&stays.why, stays.pod.as_ref(), None, now);
     }
     if machine.node.is_some() {
         return "nothing is decided of it yet".to_owned();
@@ -144,6 +145,7 @@ mod tests {
                     cause: cause(),
                     waits: Box::new(waits),
                 },
+                pod: Some(ObjectKey::new("shop", "web-1")),
             }),
             leaves: false,
         }
@@ -227,7 +229,7 @@ mod tests {
             "  pve2  3m   p-f      it failed to become a node",
             "  pve2  3m   p-g      leaves",
             "  pve2  3m   p-h      it has no node any more",
-            "  pve2  3m   p-i      NotUnreadyLongEnough: since 2026-11-18T11:03:40Z, that is 3m of 20m",
+            "  pve2  3m   p-i      NotUnreadyLongEnough: since 2026-11-18T11:03:40Z, that is 3m of 20m (pod shop/web-1)",
             "  pve2  3m   p-j      nothing is decided of it yet",
             "  pve3  3m   -        it has no machine",
             "",

@@ -602,6 +602,7 @@ mod tests {
         kept.stays = Some(WhyNodeStays {
             reason: why.reason(),
             why,
+            pod: None,
         });
         status.machines.insert("small-zkept".into(), kept);
         let watched = StatusLayout {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::controller::executor::ActionWait;
 use crate::controller::trouble::{self, Trouble};
 use crate::controller::turn::Turn;
-use crate::model::cluster::ReadyStatus;
+use crate::model::cluster::{ObjectKey, ReadyStatus};
 use crate::model::cpus::CpuSet;
 use crate::model::drift::Drift;
 use crate::model::foreign::ForeignText;
@@ -156,6 +156,9 @@ pub struct WhyNodeStays {
     #[serde(flatten, with = "told::why")]
     #[schemars(with = "told::WhyForm<Kept>")]
     pub why: Kept,
+    /// The pod that keeps it, if one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<ObjectKey>,
 }
 
 /// Unbound pods in numbers.
@@ -358,8 +361,10 @@ fn find_on_evacuated<'a>(
 
 /// What keeps the node of a machine whose host is evacuated since then, by the verdict on the node.
 fn find_what_keeps(machine: &Machine, since: Time, verdict: &NodeVerdict) -> Option<WhyNodeStays> {
-    let (reason, why) = match verdict {
-        NodeVerdict::Kept { reason, why, .. } => (*reason, why.clone()),
+    let (reason, why, pod) = match verdict {
+        NodeVerdict::Kept {
+            reason, why, pod, ..
+        } => (*reason, why.clone(), pod.clone()),
         // A consolidation that was begun before goes on.
         NodeVerdict::Replaced { why, .. } => {
             let waits = match why {
@@ -376,13 +381,13 @@ fn find_what_keeps(machine: &Machine, since: Time, verdict: &NodeVerdict) -> Opt
                 cause: Box::new(GivenUp::HostEvacuated { host, since }),
                 waits: Box::new(waits),
             };
-            (reason, why)
+            (reason, why, None)
         }
         NodeVerdict::NotAutoscaled | NodeVerdict::Unread { .. } | NodeVerdict::Leaving { .. } => {
             return None;
         }
     };
-    Some(WhyNodeStays { reason, why })
+    Some(WhyNodeStays { reason, why, pod })
 }
 
 /// What PVE and Kubernetes show to be wrong with a machine that became a node and that no task works on.
@@ -615,20 +620,22 @@ mod tests {
             let (since, verdict) = find_on_evacuated(snapshot, &report, &machine)?;
             Some(find_what_keeps(&machine, since, verdict))
         };
+        let pod = || Some(ObjectKey::new("shop", "web-1"));
         let kept = |why: Kept| NodeVerdict::Kept {
             reason: why.reason(),
             why,
-            pod: None,
+            pod: pod(),
             until: None,
         };
         assert_eq!(told(&snapshot, kept(Kept::Unknown)), None);
         let region = snapshot.regions.get_mut("default").expect("it is there");
         region.hosts.get_mut("pve1").expect("a host").evacuated = Some(Time(0));
-        let stays = |why: Kept| {
+        let stays = |why: Kept, pod: Option<ObjectKey>| {
             let reason = why.reason();
-            Some(Some(WhyNodeStays { reason, why }))
+            Some(Some(WhyNodeStays { reason, why, pod }))
         };
-        assert_eq!(told(&snapshot, kept(Kept::Unknown)), stays(Kept::Unknown));
+        let known = told(&snapshot, kept(Kept::Unknown));
+        assert_eq!(known, stays(Kept::Unknown, pod()));
         let leaving = NodeVerdict::Leaving {
             why: Removed::UnderWay { reason: None },
             moves: BTreeMap::new(),
@@ -654,7 +661,7 @@ mod tests {
             cause: Box::new(cause),
             waits: Box::new(waits),
         };
-        assert_eq!(told(&snapshot, replaced), stays(comes));
+        assert_eq!(told(&snapshot, replaced), stays(comes, None));
     }
 
     /// Whoever adds up the lots has all pods, those included that wait for their batch or are left alone.
