@@ -2,6 +2,7 @@
 
 use super::render::{one_line, section, whole_seconds};
 use crate::controller::status::{DaemonStatus, MachineStatus, WhyNodeStays};
+use crate::controller::wording::kept_until;
 use crate::model::reasons::{HostNote, Kept, Reasons, WaitsFor};
 use crate::model::region::{Busy, Step};
 use crate::model::time::Time;
@@ -55,16 +56,23 @@ fn tell_standing(machine: &MachineStatus, now: Time) -> String {
         let span = whole_seconds(now.since(since));
         return format!("leaves: {}, for {span}", step.word());
     }
-    if machine.busy == Some(Busy::Down) {
+    if machine.leaves || machine.busy == Some(Busy::Down) {
         return "leaves".to_owned();
     }
-    match &machine.stays {
-        Some(stays) => tell_what_keeps(stays),
-        None if machine.node.is_none() && machine.failure.is_some() => {
-            "it failed to become a node".to_owned()
-        }
-        None if machine.node.is_none() => "on its way up; it goes once it works".to_owned(),
-        None => "nothing is decided of it yet".to_owned(),
+    if let Some(stays) = &machine.stays {
+        return tell_what_keeps(stays) + &kept_until(&stays.why, stays.pod.as_ref(), None, now);
+    }
+    if machine.node.is_some() {
+        return "nothing is decided of it yet".to_owned();
+    }
+    let before_done = |step: Step| step < Step::Done;
+    let failure = machine.failure.as_ref();
+    if failure.is_some_and(|failure| before_done(failure.step)) {
+        "it failed to become a node".to_owned()
+    } else if machine.step.is_none_or(|(step, _)| before_done(step)) {
+        "on its way up; it goes once it works".to_owned()
+    } else {
+        "it has no node any more".to_owned()
     }
 }
 
@@ -72,15 +80,24 @@ fn tell_standing(machine: &MachineStatus, now: Time) -> String {
 /// type.
 fn tell_what_keeps(stays: &WhyNodeStays) -> String {
     let Kept::GivenUp { waits, .. } = &stays.why else {
-        return stays.why.to_string();
+        return tell_rule(&stays.why);
     };
     match &**waits {
+        WaitsFor::Other { kept } => tell_rule(kept),
         WaitsFor::NoMachine { pod, .. } => WaitsFor::NoMachine {
             pod: pod.clone(),
             refused: Reasons::default(),
         }
         .to_string(),
         other => other.to_string(),
+    }
+}
+
+/// A rule that keeps a node. A time alone does not say which rule it is of: its name does.
+fn tell_rule(why: &Kept) -> String {
+    match why {
+        Kept::NotLongEnough { .. } => format!("{}: {why}", why.reason()),
+        _ => why.to_string(),
     }
 }
 
@@ -92,7 +109,7 @@ mod tests {
     use crate::model::cluster::ObjectKey;
     use crate::model::cpus::CpuSet;
     use crate::model::network::NicAddresses;
-    use crate::model::reasons::{GivenUp, Refused};
+    use crate::model::reasons::{GivenUp, Refused, Unneeded};
     use crate::model::region::Failure;
     use crate::model::report::HostState;
     use crate::model::time::Span;
@@ -128,7 +145,9 @@ mod tests {
                     cause: cause(),
                     waits: Box::new(waits),
                 },
+                pod: Some(ObjectKey::new("shop", "web-1")),
             }),
+            leaves: false,
         }
     }
 
@@ -148,6 +167,17 @@ mod tests {
         let comes = WaitsFor::MachineComing {
             machine: "p-x".into(),
         };
+        let not_ready = WaitsFor::Other {
+            kept: Box::new(Kept::NotLongEnough {
+                state: Unneeded::Unready,
+                since: NOW - Span::minutes(3),
+                waited: Span::minutes(3),
+                wanted: Span::minutes(20),
+            }),
+        };
+        // The removal is planned, or a taint alone says that it is under way.
+        let mut goes = machine(Step::Done, true, None);
+        goes.leaves = true;
         let mut failed = machine(Step::Join, false, None);
         failed.failure = Some(Failure {
             advice: None,
@@ -168,6 +198,10 @@ mod tests {
             ("p-c", machine(Step::Drain, true, None)),
             ("p-d", machine(Step::Os, false, None)),
             ("p-f", failed),
+            ("p-g", goes),
+            ("p-h", machine(Step::Done, false, None)),
+            ("p-i", machine(Step::Done, true, Some(not_ready))),
+            ("p-j", machine(Step::Done, true, None)),
         ];
         let mut status = DaemonStatus {
             hosts: [(
@@ -193,6 +227,10 @@ mod tests {
             "  pve2  3m   p-c      leaves: drain, for 5s",
             "  pve2  3m   p-d      on its way up; it goes once it works",
             "  pve2  3m   p-f      it failed to become a node",
+            "  pve2  3m   p-g      leaves",
+            "  pve2  3m   p-h      it has no node any more",
+            "  pve2  3m   p-i      NotUnreadyLongEnough: since 2026-11-18T11:03:40Z, that is 3m of 20m (pod shop/web-1)",
+            "  pve2  3m   p-j      nothing is decided of it yet",
             "  pve3  3m   -        it has no machine",
             "",
         ];

@@ -139,6 +139,7 @@ mod tests {
             differs: Vec::new(),
             drifted: None,
             stays: None,
+            leaves: false,
         };
         let pool = PoolState {
             backoff_until: Some(Time(1)),

@@ -391,6 +391,7 @@ mod tests {
             differs: Vec::new(),
             drifted: None,
             stays: None,
+            leaves: false,
             waits: None,
             ails: None,
         }
@@ -645,6 +646,7 @@ mod tests {
         kept.stays = Some(WhyNodeStays {
             reason: why.reason(),
             why,
+            pod: None,
         });
         status.machines.insert("small-zkept".into(), kept);
         let watched = StatusLayout {

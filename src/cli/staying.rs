@@ -246,6 +246,7 @@ mod tests {
             differs: Vec::new(),
             drifted: None,
             stays: None,
+            leaves: false,
             pool: "workers".to_owned(),
             instance_type: "small".to_owned(),
             host: "pve1".into(),

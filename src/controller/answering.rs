@@ -20,7 +20,8 @@ use crate::controller::turn::Turn;
 use crate::model::memory::{Backoff, Memory};
 use crate::model::reasons::Held;
 use crate::model::region::RegionName;
-use crate::model::report::{Hold, Scope};
+use crate::model::report::{Hold, Report, Scope};
+use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
 use crate::model::words;
 
@@ -172,7 +173,13 @@ impl Answering {
             tracing::warn!(%region, host, by, "it is evacuated");
         }
         let turn = self.fresh().await.unwrap_or(turn);
-        answers::json(&tell_what_is_there(&turn, &region, host, changed))
+        let (snapshot, report) = (&turn.snapshot, &turn.decision.report);
+        answers::json(&tell_what_is_there(
+            snapshot,
+            report,
+            (&region, host),
+            changed,
+        ))
     }
 
     /// Begins or ends an evacuation, and notes who asks; says whether that is new.
@@ -245,19 +252,18 @@ fn out_of_reach(turn: &Turn, pool: &str) -> Option<String> {
 
 /// What a host has whose evacuation began or ended, and what keeps that for now.
 fn tell_what_is_there(
-    turn: &Turn,
-    region: &RegionName,
-    host: &str,
+    snapshot: &Snapshot,
+    report: &Report,
+    (region, host): (&RegionName, &str),
     changed: bool,
 ) -> EvacuationAnswer {
-    let report = &turn.decision.report;
-    let machines = turn.snapshot.machines.iter();
+    let machines = snapshot.machines.iter();
     let there = machines.filter(|(_, one)| one.region == *region && *one.host == *host);
     let machines: Vec<Arc<str>> = there.map(|(name, _)| name.clone()).collect();
     let coming = machines
         .iter()
         .filter(|name| report.coming.contains_key(*name));
-    let seen = turn.snapshot.regions.get(region);
+    let seen = snapshot.regions.get(region);
     let seen = seen.and_then(|seen| seen.hosts.get(host));
     // A person's order counts where scale-down is switched off, too.
     let concerns = |hold: &&Hold| match &hold.scope {
@@ -348,4 +354,117 @@ fn waits_of(memory: &Memory, pool: &str, now: Time) -> Vec<String> {
         add(format!("its host {host}"), backoff);
     }
     waits
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::cpus::CpuSet;
+    use crate::model::mark::Mark;
+    use crate::model::region::{Host, Machine, Region, Step};
+    use crate::model::report::ComingMachine;
+
+    /// A machine of the region home.
+    fn machine(name: &str, host: &str) -> (Arc<str>, Machine) {
+        let mark = Mark {
+            cluster: "uid/home".into(),
+            machine: name.into(),
+            vmid: 9000,
+            pool: "p".into(),
+            instance_type: "s".into(),
+            template: "debian".into(),
+            token: "abcdef".into(),
+            created: Time(0),
+            addresses: std::collections::BTreeMap::new(),
+            cpus: CpuSet::new(),
+            unknown: [].into(),
+        };
+        let machine = Machine {
+            terms: None,
+            region: "home".into(),
+            host: host.into(),
+            mark: mark.into(),
+            intended: true,
+            vm: None,
+            node: None,
+            contradiction: None,
+            remembered: None,
+            step: Some((Step::Done, Time(0))),
+            failure: None,
+            busy: None,
+        };
+        (name.into(), machine)
+    }
+
+    /// It says what keeps the machines of that host, and not what holds back others.
+    #[test]
+    fn an_evacuated_host_has_its_machines_and_what_keeps_them() {
+        let view = json!({"version": 1, "taken": "2026-01-02T00:00:00Z", "sources": {}, "leader": true,
+            "cluster": {}, "regions": {}, "machines": {}});
+        let mut snapshot: Snapshot = serde_json::from_value(view).expect("a view");
+        let mut region = Region::default();
+        for (name, online) in [("pve1", true), ("pve2", false)] {
+            let host = Host {
+                online,
+                ..Host::default()
+            };
+            region.hosts.insert(name.into(), host);
+        }
+        snapshot.regions.insert("home".into(), region.into());
+        let machines = [("a", "pve1"), ("b", "pve1"), ("c", "pve2")];
+        snapshot
+            .machines
+            .extend(machines.map(|(name, host)| machine(name, host)));
+        let mut report = Report::default();
+        let coming = ComingMachine {
+            pool: "p".into(),
+            instance_type: "s".into(),
+            region: "home".into(),
+            host: "pve1".into(),
+            vmid: 9000,
+            given_up: None,
+        };
+        report.coming.insert("b".into(), coming);
+        let home: RegionName = "home".into();
+        let told = |report: &Report, host: &str| {
+            tell_what_is_there(&snapshot, report, (&home, host), true)
+        };
+        let named = |names: &[&str]| -> Vec<Arc<str>> {
+            names.iter().map(|name| Arc::from(*name)).collect()
+        };
+        let wanted = EvacuationAnswer {
+            changed: true,
+            machines: named(&["a", "b"]),
+            coming: named(&["b"]),
+            offline: false,
+            held: None,
+        };
+        assert_eq!(told(&report, "pve1"), wanted);
+        let other = EvacuationAnswer {
+            machines: named(&["c"]),
+            coming: Vec::new(),
+            offline: true,
+            ..wanted.clone()
+        };
+        assert_eq!(told(&report, "pve2"), other);
+        let quorum = |region: &str| {
+            let scope = Scope::Region(region.into());
+            let region = region.into();
+            Hold::new(scope, Held::NoQuorum { region })
+        };
+        report.holds = vec![
+            Hold::new(Scope::ScaleUp, Held::NoClusterId),
+            Hold::new(Scope::ScaleDown, Held::ScaleDownDisabled),
+            quorum("away"),
+        ];
+        assert_eq!(told(&report, "pve1"), wanted);
+        report.holds.push(quorum("home"));
+        let held = EvacuationAnswer {
+            held: Some(report.holds[3].why.to_string()),
+            ..wanted
+        };
+        assert_eq!(told(&report, "pve1"), held);
+    }
 }

@@ -180,6 +180,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::model::action::Reason;
     use crate::model::memory::Backoff;
     use crate::model::time::Span;
 
@@ -203,10 +204,13 @@ mod tests {
             backoff: [("small".into(), backoff.clone())].into(),
             host_backoff: [("small".into(), [("pve1".into(), backoff)].into())].into(),
             serial: 17,
+            removals: [("small-a".into(), Reason::NoVm)].into(),
             ..Memory::default()
         };
         let mut newer = serde_json::to_value(&memory).expect("plain data");
         newer["moods"] = json!({"small": "2026-01-01T00:00:00Z"});
+        // A reason of a kind that this version does not have costs that entry alone.
+        newer["removals"]["small-b"] = json!({"why": "bored", "since": 5});
         for place in ["/backoff/small", "/host_backoff/small/pve1"] {
             newer.pointer_mut(place).expect("it is there")["tries"] = json!(3);
         }

@@ -12,13 +12,13 @@ use crate::config;
 use crate::controller::executor::ActionWait;
 use crate::controller::trouble::{self, Trouble};
 use crate::controller::turn::Turn;
-use crate::model::cluster::ReadyStatus;
+use crate::model::cluster::{ObjectKey, ReadyStatus};
 use crate::model::cpus::CpuSet;
 use crate::model::drift::Drift;
 use crate::model::foreign::ForeignText;
 use crate::model::in_place::Difference;
 use crate::model::network::{Family, NicAddresses};
-use crate::model::reasons::{Kept, Unremovable, told};
+use crate::model::reasons::{GivenUp, Kept, Replacing, Unremovable, WaitsFor, told};
 use crate::model::region::{Busy, Failure, Machine, Step, Vm};
 use crate::model::report::{
     Hold, HostState, NetworkState, NodeVerdict, PodVerdict, PoolState, Report,
@@ -143,6 +143,9 @@ pub struct MachineStatus {
     /// What keeps its node, where a person evacuates its host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stays: Option<WhyNodeStays>,
+    /// Where a person evacuates its host: its node goes now, or is being taken down.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leaves: bool,
 }
 
 /// What keeps a node.
@@ -154,6 +157,9 @@ pub struct WhyNodeStays {
     #[serde(flatten, with = "told::why")]
     #[schemars(with = "told::WhyForm<Kept>")]
     pub why: Kept,
+    /// The pod that keeps it, if one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<ObjectKey>,
 }
 
 /// Unbound pods in numbers.
@@ -244,9 +250,14 @@ impl DaemonStatus {
                         .waits
                         .step(name)
                         .filter(|(step, _)| machine.step.is_none_or(|(seen, _)| seen < *step));
+                    let evacuated = find_on_evacuated(snapshot, report, machine);
                     let mut status = MachineStatus {
                         step: further.or(machine.step),
-                        stays: find_what_keeps(snapshot, report, machine),
+                        stays: evacuated
+                            .and_then(|(since, verdict)| find_what_keeps(machine, since, verdict)),
+                        leaves: evacuated.is_some_and(|(_, verdict)| {
+                            matches!(verdict, NodeVerdict::Leaving { .. })
+                        }),
                         ..machine_status(snapshot, machine, waits, ails)
                     };
                     // What a standby did while it led is old: since then another one works.
@@ -339,24 +350,46 @@ impl DaemonStatus {
     }
 }
 
-/// What keeps the node of a machine, where a person evacuates its host.
-fn find_what_keeps(
+/// The verdict on the node of a machine whose host a person evacuates, and since when.
+fn find_on_evacuated<'a>(
     snapshot: &Snapshot,
-    report: &Report,
+    report: &'a Report,
     machine: &Machine,
-) -> Option<WhyNodeStays> {
+) -> Option<(Time, &'a NodeVerdict)> {
     let region = snapshot.regions.get(&machine.region)?;
-    region.hosts.get(&machine.host)?.evacuated?;
-    match report.nodes.get(machine.node.as_ref()?)? {
-        NodeVerdict::Kept { reason, why, .. } => Some(WhyNodeStays {
-            reason: *reason,
-            why: why.clone(),
-        }),
-        NodeVerdict::NotAutoscaled
-        | NodeVerdict::Unread { .. }
-        | NodeVerdict::Leaving { .. }
-        | NodeVerdict::Replaced { .. } => None,
-    }
+    let since = region.hosts.get(&machine.host)?.evacuated?;
+    Some((since, report.nodes.get(machine.node.as_ref()?)?))
+}
+
+/// What keeps the node of a machine whose host is evacuated since then, by the verdict on the node.
+fn find_what_keeps(machine: &Machine, since: Time, verdict: &NodeVerdict) -> Option<WhyNodeStays> {
+    let (reason, why, pod) = match verdict {
+        NodeVerdict::Kept {
+            reason, why, pod, ..
+        } => (*reason, why.clone(), pod.clone()),
+        // A consolidation that was begun before goes on.
+        NodeVerdict::Replaced { why, .. } => {
+            let waits = match why {
+                Replacing::OnItsWay { by, .. } => WaitsFor::MachineComing {
+                    machine: by.clone(),
+                },
+                Replacing::Planned { by, .. } => WaitsFor::MachinePlanned {
+                    machine: by.clone(),
+                },
+            };
+            let host = machine.host.clone();
+            let reason = waits.reason();
+            let why = Kept::GivenUp {
+                cause: Box::new(GivenUp::HostEvacuated { host, since }),
+                waits: Box::new(waits),
+            };
+            (reason, why, None)
+        }
+        NodeVerdict::NotAutoscaled | NodeVerdict::Unread { .. } | NodeVerdict::Leaving { .. } => {
+            return None;
+        }
+    };
+    Some(WhyNodeStays { reason, why, pod })
 }
 
 /// What PVE and Kubernetes show to be wrong with a machine that became a node and that no task works on.
@@ -440,6 +473,7 @@ fn machine_status(
             .map_or_else(Vec::new, |vm| vm.differs.clone()),
         drifted: machine.vm.as_ref().and_then(|vm| vm.drifted.clone()),
         stays: None,
+        leaves: false,
     }
 }
 
@@ -468,7 +502,7 @@ mod tests {
     use crate::model::cluster::{Node, Readiness};
     use crate::model::cpus::CpuSet;
     use crate::model::mark::Mark;
-    use crate::model::reasons::Ignored;
+    use crate::model::reasons::{Ignored, Reasons, Removed};
     use crate::model::region::{Host, MachineVm, Region};
     use crate::model::resources::Resources;
     use crate::model::shared::Shared;
@@ -576,6 +610,60 @@ mod tests {
             assert_eq!(status.off, off, "{seconds} s, {name:?}, {running}: {ails}");
             assert!(ails.starts_with(words), "{seconds} s, {name:?}: {ails}");
         }
+    }
+
+    /// Where a host is evacuated each of its nodes says what becomes of it, that of a consolidation included which was begun before.
+    #[test]
+    fn a_node_of_an_evacuated_host_leaves_or_says_what_keeps_it() {
+        let (mut snapshot, machine) = listed(20, "m", true);
+        let told = |snapshot: &Snapshot, verdict: NodeVerdict| {
+            let mut report = Report::default();
+            report.nodes.insert("m".into(), verdict);
+            let (since, verdict) = find_on_evacuated(snapshot, &report, &machine)?;
+            Some(find_what_keeps(&machine, since, verdict))
+        };
+        let pod = || Some(ObjectKey::new("shop", "web-1"));
+        let kept = |why: Kept| NodeVerdict::Kept {
+            reason: why.reason(),
+            why,
+            pod: pod(),
+            until: None,
+        };
+        assert_eq!(told(&snapshot, kept(Kept::Unknown)), None);
+        let region = snapshot.regions.get_mut("default").expect("it is there");
+        region.hosts.get_mut("pve1").expect("a host").evacuated = Some(Time(0));
+        let stays = |why: Kept, pod: Option<ObjectKey>| {
+            let reason = why.reason();
+            Some(Some(WhyNodeStays { reason, why, pod }))
+        };
+        let known = told(&snapshot, kept(Kept::Unknown));
+        assert_eq!(known, stays(Kept::Unknown, pod()));
+        let leaving = NodeVerdict::Leaving {
+            why: Removed::UnderWay { reason: None },
+            moves: BTreeMap::new(),
+        };
+        assert_eq!(told(&snapshot, leaving), Some(None));
+        let replaced = NodeVerdict::Replaced {
+            by: "m-2".into(),
+            why: Replacing::OnItsWay {
+                by: "m-2".into(),
+                saving: 1,
+            },
+            moves: BTreeMap::new(),
+            others: Reasons::default(),
+        };
+        let waits = WaitsFor::MachineComing {
+            machine: "m-2".into(),
+        };
+        let cause = GivenUp::HostEvacuated {
+            host: "pve1".into(),
+            since: Time(0),
+        };
+        let comes = Kept::GivenUp {
+            cause: Box::new(cause),
+            waits: Box::new(waits),
+        };
+        assert_eq!(told(&snapshot, replaced), stays(comes, None));
     }
 
     /// Whoever adds up the lots has all pods, those included that wait for their batch or are left alone.

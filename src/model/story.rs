@@ -189,7 +189,7 @@ pub struct NodeStory {
     /// What would have to change for a machine in its place, where it is to go and none can be made; each of them is enough.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Change>,
-    /// Unneeded without a gap since; absent where it is to go for another reason.
+    /// Unneeded without a gap since; `null` where it is to go for another reason.
     #[serde(default)]
     pub unneeded_since: Option<Time>,
     /// Thousandths requested of what is allocatable, by resource.

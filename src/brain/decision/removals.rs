@@ -6,18 +6,23 @@ use std::sync::Arc;
 
 use model::action::{Action, Kind, Reason};
 
+use crate::decision::holds::Holds;
 use crate::observed::machines::MachineViews;
 use crate::observed::view::MachinePhase;
 
-/// Adds the reasons of the removals of this plan, and forgets those of machines that are not leaving any more.
+/// Adds the reasons of the removals of this plan, and forgets those of machines that are not leaving any more. Right after a start a machine may
+/// only look so: its node, or whose it is, was not read yet.
 pub(super) fn remember(
     reasons: &mut BTreeMap<Arc<str>, Reason>,
     plan: &[Action],
     machines: &MachineViews<'_>,
+    holds: &Holds,
 ) {
     reasons.retain(|name, _| {
-        let machine = machines.get(name);
-        machine.is_some_and(|machine| machine.phase == MachinePhase::Leaving)
+        machines.get(name).is_some_and(|machine| {
+            machine.phase == MachinePhase::Leaving
+                || holds.unread_in(&machine.seen.region).is_some()
+        })
     });
     for action in plan {
         let name = &action.target.machine;

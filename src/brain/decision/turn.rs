@@ -198,7 +198,7 @@ impl<'a> DecisionBuilder<'a> {
         super::last_hosts::remember(&mut self.memory, &self.plan, policy, snapshot);
         provisioning::begin(&mut self.memory, &self.plan, self.view.now);
         let reasons = &mut self.memory.removals;
-        super::removals::remember(reasons, &self.plan, &self.view.machines);
+        super::removals::remember(reasons, &self.plan, &self.view.machines, &self.holds);
         Decision {
             plan: self.plan,
             report: self.report,

@@ -87,7 +87,7 @@ fn keeps_anyway(why: &Kept) -> bool {
 }
 
 /// Whether a node is unneeded, and goes without a turn when a time is over.
-fn goes_by_itself(why: &Kept) -> bool {
+pub(crate) fn goes_by_itself(why: &Kept) -> bool {
     matches!(
         why,
         Kept::NotLongEnough { .. }

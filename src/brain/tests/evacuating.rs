@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::lab::{Lab, kept, lab, made, owner, removed, verdict};
 use model::action::{Kind, Reason};
-use model::cluster::ObjectKey;
+use model::cluster::{ObjectKey, ReadyStatus};
 use model::decision::Decision;
 use model::guard::SCALE_DOWN_DISABLED;
 use model::reasons::{FateReason, GivenUp, Kept, Refusals, Refused, Removed, WaitsFor};
@@ -416,6 +416,46 @@ fn why_a_node_goes_is_said_for_as_long_as_that_takes() {
     assert!(gone.decide().memory.removals.is_empty());
 }
 
+/// After a start things are read one after another. A machine whose node was not read yet, or of which it is not known yet whose it is, looks
+/// as if it were not leaving any more.
+#[test]
+fn why_a_node_goes_is_kept_while_something_was_not_read_yet() {
+    let mut lab = evacuated();
+    let planned = lab.turn();
+    let reason = planned.plan[0].reason.clone();
+    let lab = leaving(lab, "n2", Step::Drain).after(Span::seconds(5));
+    let mut started = lab
+        .clone()
+        .edit_machine("n2", |machine| {
+            machine.busy = None;
+            machine.node = None;
+        })
+        .with(|lab| {
+            lab.snapshot.cluster.nodes.clear();
+            lab.snapshot.cluster.pods.clear();
+            for (name, source) in &mut lab.snapshot.sources {
+                source.complete = !name.starts_with("kube/");
+            }
+            lab.snapshot.cluster_id = None;
+        });
+    started.turn();
+    let id = &lab.snapshot.cluster_id;
+    started.snapshot.cluster_id.clone_from(id);
+    started.turn();
+    let mut read = lab;
+    read.memory = started.memory;
+    assert_eq!(under_way(&read.decide(), "n2"), Some(reason));
+    // Once all is read it is seen that the node stays: nobody may say later that it goes for that.
+    let back = read
+        .edit_machine("n2", |machine| {
+            machine.busy = None;
+            machine.step = Some((Step::Done, machine.mark.created));
+        })
+        .edit_node("n2", |node| node.taints.clear())
+        .with(|lab| lab.snapshot.paused = Some("lunch".into()));
+    assert!(back.decide().memory.removals.is_empty());
+}
+
 /// A removal that is taken back was for nothing: the next one says its own reason.
 #[test]
 fn why_a_node_goes_is_forgotten_when_it_is_released() {
@@ -555,4 +595,56 @@ fn it_is_not_called_unneeded() {
             region.hosts.get_mut("pve2").expect("a host").evacuated = None;
         });
     assert!(since(usual).is_some());
+}
+
+/// Of two that are evicted at once, and one pod that their controller has made, only the first has that in its place.
+#[test]
+fn a_pod_is_in_the_place_of_one_other_pod() {
+    let mut lab = evacuated().bound("web-4", "n2", 100, 1);
+    assert_eq!(removed(&lab.turn()), ["n2"]);
+    let mut lab = leaving(lab, "n2", Step::Drain).after(Span::seconds(5));
+    let end = lab.now + Span::seconds(30);
+    for name in ["web-2", "web-4"] {
+        lab = lab.edit(name, |pod| {
+            pod.deletion = Some(end);
+            pod.deletion_grace_seconds = Some(30);
+        });
+    }
+    let lab = lab.after(Span::seconds(1)).pod("web-9", 600, 1);
+    let story = explain(&lab, &lab.decide(), "n2");
+    let told: Vec<_> = story.pods.iter().map(|pod| (&pod.fate, &pod.why)).collect();
+    let successor = ObjectKey::new("default", "web-9");
+    let there = Some(FateReason::SuccessorThere {
+        successor,
+        node: None,
+    });
+    let ends = PodOutcome::Terminates;
+    assert_eq!(told, [(&ends, &there), (&ends, &None)]);
+}
+
+/// It is not drained, since nothing runs there that anybody sees. It goes when it has not been Ready for long enough, and says since when that
+/// counts.
+#[test]
+fn a_node_that_is_not_ready_says_that_its_host_is_evacuated() {
+    let mut lab = evacuated()
+        .shape("web-2", |shape| {
+            shape.traits = super::lab::shape("web-2", 100, 1).traits;
+        })
+        .edit_node("n2", |node| node.ready.status = ReadyStatus::False);
+    let since = lab.now;
+    lab.turn();
+    let lab = lab.after(Span::minutes(3));
+    let decision = lab.decide();
+    let (cause, waits) = given_up(&decision, "n2");
+    let host = "pve2".into();
+    assert_eq!(cause, GivenUp::HostEvacuated { host, since });
+    assert!(
+        matches!(&waits, WaitsFor::Other { kept } if matches!(**kept, Kept::NotLongEnough { .. })),
+        "{waits:?}"
+    );
+    assert_eq!(
+        explain(&lab, &decision, "n2").unneeded_since,
+        Some(since),
+        "{decision:?}"
+    );
 }

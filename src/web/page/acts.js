@@ -62,7 +62,7 @@ function evacuated({ machines, coming, offline, held }) {
   if (!machines.length) return "It has no machine.";
   const one = machines.length === 1;
   const said = [`It has ${machines.join(", ")}.`];
-  if (held) said.push(`Nothing is removed for now: ${held}.`);
+  if (held) said.push(`Nothing is removed for now: ${held.replace(/\.+$/, "")}.`);
   if (offline) said.push("The host is offline: nothing of it is removed before it is back.");
   const nodes = machines.filter((name) => !coming.includes(name));
   const then = held || offline ? "After that " : "";

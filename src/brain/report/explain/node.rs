@@ -12,6 +12,7 @@ use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::candidates::{self, PodsToMove, RemovalCandidate};
 use crate::scale_down::consolidate;
 use crate::scale_down::drain_rules::{self, Budgets, DrainRules};
+use crate::scale_down::given_up;
 use crate::scale_down::rehearsal;
 use crate::scale_down::shrink;
 use crate::simulation::pack;
@@ -125,7 +126,13 @@ fn replacement(verdict: &NodeVerdict) -> Option<&Arc<str>> {
 fn goes_otherwise(verdict: &NodeVerdict) -> bool {
     match verdict {
         NodeVerdict::Replaced { .. } => true,
-        NodeVerdict::Kept { why, .. } => matches!(why, Kept::GivenUp { .. }),
+        NodeVerdict::Kept { why, .. } => match why {
+            // It may be unneeded, too, and go for that before its turn comes.
+            Kept::GivenUp { waits, .. } => {
+                !matches!(&**waits, WaitsFor::Other { kept } if given_up::goes_by_itself(kept))
+            }
+            _ => false,
+        },
         NodeVerdict::Leaving { why, .. } => match why {
             Removed::UnderWay { .. } => true,
             Removed::Planned { reason } => {
