@@ -98,7 +98,14 @@ fn hosts<'a>(
     }
     // A fault of the template is the same for every host.
     others.dedup();
-    if clonable.is_empty() && !others.is_empty() {
+    if clonable.is_empty() && !others.is_empty() && others.iter().all(|why| is_fault(why)) {
+        findings
+            .wrong(format!(
+                "pool {pool_name}: no host can clone its template {}, since no machine is made of it as it is",
+                pool.template
+            ))
+            .mend("what the lines about that template say");
+    } else if clonable.is_empty() && !others.is_empty() {
         findings
             .wrong(format!(
                 "pool {pool_name}: no host can clone its template: {}",
@@ -114,6 +121,12 @@ fn hosts<'a>(
         }
     }
     clonable
+}
+
+/// Whether this says a fault of the template, which the lines about templates say, too.
+fn is_fault(why: &str) -> bool {
+    let begin = "no machine is made of the template: ";
+    why.contains(begin)
 }
 
 /// What lets a host clone the pool's template, of which this was said. A storage whose size nobody knows is helped by no copy.

@@ -432,6 +432,22 @@ hosts = ["pve1", "pve2"]
             nowhere.iter().any(|line| line.starts_with("WRONG: pool small: no host can clone its template: ")),
             "{nowhere:?}"
         );
+        // The fault is told once, with what helps; a storage or a copy more would not.
+        let locked = complaints(|seen| {
+            let config = seen.configs.get_mut(&8000).expect("the template");
+            config.lock = Some("backup".into());
+        });
+        let of_pool = "WRONG: pool small: no host can clone its template debian, since no machine is made of it as it is; ";
+        assert!(
+            locked.iter().any(|line| line.starts_with(of_pool)),
+            "{locked:?}"
+        );
+        assert!(
+            !locked.iter().any(|line| line.contains(clones::COPY)),
+            "{locked:?}"
+        );
+        let told = locked.iter().filter(|line| line.contains("(backup)"));
+        assert_eq!(told.count(), 1, "{locked:?}");
     }
 
     #[test]

@@ -24,6 +24,8 @@ use crate::pve::ClusterResources;
 
 /// The state of a template that is finished.
 const READY: &str = "ready";
+/// PVE clones no locked VM.
+const LOCKED: &str = "locked";
 /// What a template was built of that was built of the file's definition as it is.
 const CURRENT: &str = "current";
 /// Of another definition than the file has now.
@@ -103,6 +105,7 @@ async fn rows(
             vmid: built.vmid,
             name: built.name.to_string(),
             state: match built.mark.stage {
+                BuildStage::Ready if built.template && is_locked(resources, built.vmid) => LOCKED,
                 BuildStage::Ready if built.template => READY,
                 BuildStage::Failed => "failed",
                 _ => "building",
@@ -119,6 +122,12 @@ async fn rows(
         rows.push((built.clone(), row));
     }
     Ok(rows)
+}
+
+/// Whether PVE shows a lock on a VM.
+fn is_locked(resources: &ClusterResources, vmid: u32) -> bool {
+    let guest = resources.guests.get(&vmid);
+    guest.is_some_and(|guest| guest.lock.is_some())
 }
 
 /// The VMs that the table of a template means which a person made.
@@ -153,6 +162,7 @@ async fn rows_by_hand(
             name: guest.name.to_string(),
             state: match (online, guest.template) {
                 (false, _) => "offline",
+                (true, true) if guest.lock.is_some() => LOCKED,
                 (true, true) => READY,
                 (true, false) => "no template",
             },
@@ -278,7 +288,10 @@ fn overview(all: &[TemplateRow], missing: &[MissingTemplate], wide: bool) -> Str
     if !wide {
         heading.remove(NAME_COLUMN);
     }
-    let told = describe_old(all) + &describe_older(all) + &describe_missing(missing);
+    let told = describe_locked(all)
+        + &describe_old(all)
+        + &describe_older(all)
+        + &describe_missing(missing);
     table(&heading, &cells) + &told
 }
 
@@ -320,6 +333,19 @@ fn describe_missing(missing: &[MissingTemplate]) -> String {
         }
     }
     text
+}
+
+/// What is to be said of templates that are locked: no machine is made of them.
+fn describe_locked(all: &[TemplateRow]) -> String {
+    let locked = all.iter().filter(|row| row.state == LOCKED);
+    let named: Vec<String> = locked.map(|row| format!("VM {}", row.vmid)).collect();
+    if named.is_empty() {
+        return String::new();
+    }
+    format!(
+        "\nNo machine is made of {} while it is locked; `pve-autoscaler doctor` says by what, and how to end it.\n",
+        words::names(&named)
+    )
 }
 
 /// What is to be said of templates of which machines are made, and which were built of another definition than the file has.
@@ -515,6 +541,13 @@ mod tests {
         ] {
             assert!(shown.contains(words), "{words:?} is not in {shown}");
         }
+        assert!(!shown.contains("locked"), "{shown}");
+        let locked = overview(&[row(1, LOCKED, InUse, &[])], &[], false);
+        let told = "No machine is made of VM 1 while it is locked;";
+        assert!(
+            locked.contains("  locked") && locked.contains(told),
+            "{locked}"
+        );
         let new = [row(1, READY, InUse, &[7]), row(5, "failed", Removable, &[])];
         let new = overview(&new, &[], true);
         assert!(!new.contains("old"), "{new}");
