@@ -28,7 +28,8 @@ pub struct InstanceTypeTable {
     /// Size of the boot disk, in whole GiB. Default: the template's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<Size>,
-    /// Extended resources that a node of it offers, such as `"nvidia.com/gpu" = 1`.
+    /// Extended resources that a node of it offers, such as `"nvidia.com/gpu" = 1`. Huge pages among them (`"hugepages-2Mi" = "1Gi"`) are taken
+    /// off its memory, as a kubelet does ([machines](machines.md#huge-pages-for-pods)).
     pub extended: BTreeMap<String, Amount>,
     /// PCI devices that a VM of it gets of its host, each by the mapping that PVE has it in (Datacenter, Resource Mappings), with
     /// PVE's options behind it: `"gpu"`, `"gpu,pcie=1,x-vga=1"`. See [hosts](hosts.md#pci-devices).

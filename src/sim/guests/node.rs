@@ -60,6 +60,14 @@ fn capacity(
     capacity
 }
 
+/// Bytes of the guest's memory that its kernel set aside as huge pages. A kubelet takes what its capacity has of them off its allocatable
+/// memory (`nodestatus/setters.go`), whether pods use them or not.
+fn huge_pages(spec: &GuestSpec) -> u64 {
+    let pages = spec.extended.iter();
+    let pages = pages.filter(|(name, _)| name.starts_with("hugepages-"));
+    pages.map(|(_, bytes)| bytes).sum()
+}
+
 fn allocatable(
     vm: &GuestVm,
     spec: &GuestSpec,
@@ -77,7 +85,7 @@ fn allocatable(
     let kept = |resource: &str| u64::try_from(config::reserved(join, resource).units).unwrap_or(0);
     let all = memory_kib(vm, spec, fault);
     let evicted = config::memory_eviction(join, all * 1024);
-    let memory = all.saturating_sub((kept("memory") + evicted) / 1024);
+    let memory = all.saturating_sub((kept("memory") + evicted + huge_pages(spec)) / 1024);
     left.insert("memory".to_owned(), json!(format!("{memory}Ki")));
     let disk = vm.disk / 1024 / 100 * 95 * 1024;
     let taken = config::disk_eviction(join, disk) + kept("ephemeral-storage");
