@@ -287,8 +287,9 @@ pub struct Join {
     /// controller manager writes. Default: none is written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
-    /// Further arguments of the kubelet, such as `cpu-cfs-quota`. What has a key of its own (`max_pods`, `[pool.NAME.kubelet]`) is set
-    /// there: plans count with keys.
+    /// Further arguments of the kubelet, such as `cpu-cfs-quota`, with [gaps](joining.md#gaps): `node-ip = "{{ nics[1].ips[0] }}"` makes the
+    /// second card's address [the node's](joining.md#which-address-is-the-nodes). What has a key of its own (`max_pods`,
+    /// `[pool.NAME.kubelet]`) is set there: plans count with keys.
     pub kubelet_args: BTreeMap<String, String>,
     /// Preflight errors of kubeadm to ignore.
     pub ignore_preflight_errors: Vec<String>,

@@ -16,6 +16,7 @@ mod joining;
 mod kubelet;
 mod labels;
 mod networks;
+mod node_texts;
 mod notifications;
 pub(super) mod options;
 mod pools;
@@ -155,6 +156,7 @@ pub(super) fn resolve(file: &ConfigFile, problems: &mut Problems) -> Settings {
     topology::check(&regions, (&pools, &instance_types, &templates), problems);
     cloud_init::deliveries(&mut templates, &pools, problems);
     cloud_init::check_machines(file, &templates, (&pools, &networks), problems);
+    node_texts::check(&templates, (&pools, &networks), problems);
     pools::check_vmids(&regions, &pools, problems);
     networks::check(&templates, (&pools, &networks), problems);
     ipconfig::check_shared(file, &pools, problems);

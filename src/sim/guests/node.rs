@@ -148,6 +148,21 @@ pub(super) fn address(vm: &GuestVm) -> String {
     )
 }
 
+/// The addresses that a kubelet gives its node: what `--node-ip` says, where the guest has it. An address that no card has is refused
+/// at each report, and the node is without any (`nodestatus/setters.go`, `validateNodeIP`).
+fn internal(vm: &GuestVm, join: &JoinConfiguration) -> Vec<String> {
+    let first = address(vm);
+    // The unspecified address of a family is none: the kubelet goes by its default route.
+    let told = join.arg("node-ip");
+    let Some(told) = told.filter(|told| !["0.0.0.0", "::"].contains(told)) else {
+        return vec![first];
+    };
+    let told = told.split(',').map(|ip| ip.trim().to_owned());
+    let has = |ip: &String| *ip == first || vm.fixed_addresses.contains(ip);
+    let told: Option<Vec<String>> = told.map(|ip| has(&ip).then_some(ip)).collect();
+    told.unwrap_or_default()
+}
+
 /// The node's status without its conditions.
 pub(super) fn status(
     vm: &GuestVm,
@@ -159,13 +174,15 @@ pub(super) fn status(
     let versions = [&*spec.k3s, &*spec.rke2, &*spec.kubeadm];
     let version = versions.into_iter().find(|version| !version.is_empty());
     let version = version.unwrap_or("v1.34.1");
+    let own = internal(vm, join).into_iter();
+    let own = own.map(|ip| json!({"type": "InternalIP", "address": ip}));
+    let addresses: Vec<Value> = own
+        .chain([json!({"type": "Hostname", "address": join.node})])
+        .collect();
     json!({
         "capacity": capacity(vm, spec, join, fault),
         "allocatable": allocatable(vm, spec, join, fault),
-        "addresses": [
-            {"type": "InternalIP", "address": address(vm)},
-            {"type": "Hostname", "address": join.node},
-        ],
+        "addresses": addresses,
         "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
         "nodeInfo": {
             "machineID": vm.uuid.replace('-', ""),
