@@ -19,7 +19,7 @@ pub fn huge_pages<'a>(extended: impl IntoIterator<Item = (&'a str, i64)>) -> i64
     let amounts = extended.into_iter();
     amounts
         .filter(|(name, _)| is_huge_pages(name))
-        .fold(0, |sum, (_, amount)| sum.saturating_add(amount))
+        .fold(0_i64, |sum, (_, amount)| sum.saturating_add(amount))
 }
 
 /// A vector of resource amounts. Arithmetic saturates: a hostile quantity makes a pod that fits

@@ -12,7 +12,6 @@ use super::networks::Networks;
 use super::pools::ResolvedPool;
 use super::trials::TextTrials;
 use crate::config::cloud_init::GapValues;
-use crate::config::place::KeyPath;
 use crate::config::settings::{JoinMethod, JoinSettings, TemplateSettings};
 use crate::model::facts::{self, Facts};
 use crate::model::network::Family;
@@ -143,7 +142,9 @@ impl Machines<'_> {
 
 /// An address, or one of each family with a comma between, as a kubelet reads them.
 fn addresses(text: &str) -> Option<Vec<IpAddr>> {
-    let parts = text.split(',').map(|part| part.trim().parse().ok());
+    let parts = text
+        .split(',')
+        .map(|part| part.trim().parse::<IpAddr>().ok());
     let addresses: Vec<IpAddr> = parts.collect::<Option<_>>()?;
     let families: BTreeSet<Family> = addresses.iter().map(|ip| Family::of(*ip)).collect();
     (families.len() == addresses.len()).then_some(addresses)
