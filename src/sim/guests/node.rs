@@ -137,7 +137,7 @@ pub(super) fn conditions(ready: bool, moved: Time, now: Time) -> Value {
 }
 
 /// The address of a guest.
-pub(super) fn address(vm: &GuestVm) -> String {
+fn address(vm: &GuestVm) -> String {
     let given = vm
         .address
         .as_deref()
@@ -150,7 +150,7 @@ pub(super) fn address(vm: &GuestVm) -> String {
 
 /// The addresses that a kubelet gives its node: what `--node-ip` says, where the guest has it. An address that no card has is refused
 /// at each report, and the node is without any (`nodestatus/setters.go`, `validateNodeIP`).
-fn internal(vm: &GuestVm, join: &JoinConfiguration) -> Vec<String> {
+pub(super) fn internal(vm: &GuestVm, join: &JoinConfiguration) -> Vec<String> {
     let first = address(vm);
     // The unspecified address of a family is none: the kubelet goes by its default route.
     let told = join.arg("node-ip");

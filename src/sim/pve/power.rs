@@ -21,9 +21,6 @@ use super::{CheckedCall, Pve, properties};
 use crate::model::time::Time;
 use crate::sim::guests::GuestVm;
 
-/// Network cards of a VM at most (qemu-server, `net[n]`).
-const MOST_CARDS: u8 = 32;
-
 /// How long a shutdown waits unless told.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_mins(1);
 /// How long QEMU gets to end after SIGTERM.
@@ -391,9 +388,9 @@ impl SimVm {
     /// The VM as its guest sees it.
     pub(super) fn guest(&self) -> GuestVm {
         let address = properties(self.text("ipconfig0"), "").get("ip").copied();
-        let cards = (0..MOST_CARDS).map(|card| self.text(&format!("ipconfig{card}")));
-        let cards = cards.filter(|text| !text.is_empty());
-        let addresses = cards.flat_map(|text| {
+        let cards = self.config.iter();
+        let cards = cards.filter(|(key, _)| key.starts_with("ipconfig"));
+        let addresses = cards.flat_map(|(_, text)| {
             let parts = properties(text, "");
             let fixed = ["ip", "ip6"].map(|key| parts.get(key).and_then(|at| at.split_once('/')));
             fixed.into_iter().flatten().map(|(ip, _)| ip.to_owned())
