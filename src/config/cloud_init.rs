@@ -80,6 +80,12 @@ impl Nic {
         }
         nic
     }
+
+    /// Its fixed addresses without their prefix.
+    fn ips(&self) -> impl Iterator<Item = &str> {
+        let addresses = self.addresses.iter();
+        addresses.map(|text| text.split_once('/').map_or(&**text, |(ip, _)| ip))
+    }
 }
 
 /// What texts may name beside the machine's [`Facts`].
@@ -132,29 +138,38 @@ impl GapValues {
         }
     }
 
-    fn pairs(&self) -> [(&'static str, Value); 10] {
+    /// The names for the network cards, and for where the machine is.
+    fn cards(&self) -> [(&'static str, Value); 4] {
         let addresses: Vec<&String> = self.nics.iter().flat_map(|nic| &nic.addresses).collect();
+        let ips: Vec<&str> = self.nics.iter().flat_map(Nic::ips).collect();
         let nics = self.nics.iter().map(|nic| {
             json!({
-                "mac": nic.mac, "addresses": nic.addresses, "gateway4": nic.gateway4, "gateway6": nic.gateway6,
+                "mac": nic.mac, "addresses": nic.addresses, "ips": nic.ips().collect::<Vec<_>>(), "gateway4": nic.gateway4, "gateway6": nic.gateway6,
                 "dhcp4": nic.dhcp4, "dhcp6": nic.dhcp6, "auto6": nic.auto6,
             })
         });
+        [
+            ("addresses", json!(addresses)),
+            ("ips", json!(ips)),
+            ("nics", nics.collect()),
+            ("zone", json!(self.zone)),
+        ]
+    }
+
+    fn pairs(&self) -> Vec<(&'static str, Value)> {
         let taints = self.taints.iter().map(|taint| {
             json!({"key": &*taint.key, "value": &*taint.value, "effect": format!("{:?}", taint.effect)})
         });
-        [
+        let own = [
             ("labels", json!(self.labels)),
             ("provider_id", json!(self.provider_id)),
             ("taints", taints.collect()),
-            ("addresses", json!(addresses)),
             ("nameservers", json!(self.nameservers)),
-            ("nics", nics.collect()),
             ("searchdomain", json!(self.searchdomain)),
             ("ssh_keys", json!(self.ssh_keys)),
             ("user", json!(self.user)),
-            ("zone", json!(self.zone)),
-        ]
+        ];
+        own.into_iter().chain(self.cards()).collect()
     }
 }
 
@@ -168,17 +183,51 @@ pub fn filled(
     facts: &Facts<'_>,
     words: &GapValues,
 ) -> Result<String, String> {
-    for (name, value) in named(facts, words) {
-        // Such a name would be syntax to YAML or to a shell.
-        if let Some(odd) = value.chars().find(|c| !plain(*c)) {
-            return Err(format!(
-                "{name} is {value:?}, and {odd:?} has no place in a text for cloud-init"
-            ));
-        }
-    }
+    refuse_odd(named(facts, words), "a text for cloud-init")?;
     let filled = facts::fill_values(text, facts, &words.pairs())?;
     check(kind, &filled)?;
     Ok(filled)
+}
+
+/// A text about a machine's node as it is for one machine: an argument of its kubelet, or the command that joins it. It may name the
+/// machine's [`Facts`], its zone and its network cards, and `further` names with their values.
+///
+/// # Errors
+/// It names what is not known.
+pub fn filled_for_node(
+    text: &str,
+    facts: &Facts<'_>,
+    words: &GapValues,
+    further: &[(&str, &str)],
+) -> Result<String, String> {
+    let place = std::iter::once(("zone", words.zone.as_str()));
+    refuse_odd(place.chain(cards(words)), "a text about a node")?;
+    let further = further.iter();
+    let names = words.cards().into_iter();
+    let names: Vec<(&str, Value)> = names
+        .chain(further.map(|(name, value)| (*name, json!(value))))
+        .collect();
+    facts::fill_values(text, facts, &names)
+}
+
+/// Whether a text may name network cards: if not, nobody need read which ones the machine has.
+pub fn may_name_cards(text: &str) -> bool {
+    let names = ["addresses", "ips", "nics"];
+    facts::has_gaps(text) && names.iter().any(|name| text.contains(name))
+}
+
+/// Refuses a name that would be syntax to YAML or to a shell in `what`.
+fn refuse_odd<'a>(
+    mut names: impl Iterator<Item = (&'static str, &'a str)>,
+    what: &str,
+) -> Result<(), String> {
+    let odd = names.find_map(|(name, value)| {
+        let odd = value.chars().find(|c| !plain(*c))?;
+        Some(format!(
+            "{name} is {value:?}, and {odd:?} has no place in {what}"
+        ))
+    });
+    odd.map_or(Ok(()), Err)
 }
 
 /// The names that are put into texts as they are. Keys are a person's own words, of the file, and go through `tojson`.
@@ -199,12 +248,16 @@ fn named<'a>(
     ];
     let servers = words.nameservers.iter();
     let servers = servers.map(|text| ("nameservers", text.as_str()));
-    let cards = words.nics.iter().flat_map(|nic| {
+    own.into_iter().chain(servers).chain(cards(words))
+}
+
+/// What is said of network cards.
+fn cards(words: &GapValues) -> impl Iterator<Item = (&'static str, &str)> {
+    words.nics.iter().flat_map(|nic| {
         let gateways = nic.gateway4.iter().chain(&nic.gateway6);
         let texts = nic.addresses.iter().chain(gateways).chain([&nic.mac]);
         texts.map(|text| ("nics", text.as_str()))
-    });
-    own.into_iter().chain(servers).chain(cards)
+    })
 }
 
 fn plain(c: char) -> bool {

@@ -136,6 +136,8 @@ pub fn write(
     pool: &PoolSettings,
 ) -> Write {
     let mut wanted = plain(machine, instance_type, template, pool);
+    let least = least_memory(current, instance_type, pool, network);
+    wanted.extend(least.map(|least| ("balloon".to_owned(), least)));
     wanted.extend(of_template(template, network));
     wanted.extend(numbered(instance_type, network));
     wanted.extend(network.cpus.clone());
@@ -155,8 +157,9 @@ pub fn write(
     let missing = disks.filter(|(slot, _)| !current.contains_key(*slot));
     wanted.extend(missing.map(|(slot, disk)| (slot.clone(), disk.value())));
     let mut write = Write::default();
-    // Logical CPUs are cores × sockets; a template with two sockets would double them.
-    for (key, harmless) in [("sockets", "1"), ("vcpus", "")] {
+    // Logical CPUs are cores × sockets; a template with two sockets would double them. Its minimum of memory would take of what pods are
+    // promised, and its 0 the device by which PVE reads how much memory the guest uses.
+    for (key, harmless) in [("sockets", "1"), ("vcpus", ""), ("balloon", "")] {
         if wanted.contains_key(key) {
             continue;
         }
@@ -198,13 +201,10 @@ fn plain(
     let hardware = &template.hardware;
     let sockets = hardware.sockets.unwrap_or(1).max(1);
     let memory = instance_type.memory;
-    // A balloon that took of what pods are promised would lie to kube-scheduler about the node's memory; 0 is none at all.
-    let kept = pool.balloon.map_or(0, |taken| balloon(memory, taken));
     let mut wanted = vec![
         ("name", machine.to_owned()),
         ("cores", (instance_type.cores / sockets).to_string()),
         ("memory", (memory / (1 << 20)).to_string()),
-        ("balloon", kept.to_string()),
         ("protection", "0".to_owned()),
         ("tags", tags(pool).join(";")),
     ];
@@ -217,6 +217,28 @@ fn plain(
     wanted.extend(in_place(Some(template), pool));
     let wanted = wanted.into_iter();
     wanted.map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// PVE's `balloon` in MiB: the memory that PVE leaves the machine. Without the key a VM has the device, by which PVE 9 shows what its guest
+/// uses and not what its process has of the host, and PVE takes nothing of its memory: a minimum below what pods are promised would lie to
+/// kube-scheduler about the node. 0 is no device. Machines with CPUs or huge pages of their own have none: a guest gives its free pages back
+/// by the device, must wait for them later, and of the host's huge pages another VM may have them by then.
+fn least_memory(
+    current: &BTreeMap<String, String>,
+    instance_type: &InstanceType,
+    pool: &PoolSettings,
+    network: &OwnKeys,
+) -> Option<String> {
+    let least = pool
+        .balloon
+        .map(|taken| balloon(instance_type.memory, taken));
+    // PVE holds the memory that it is told against the minimum that the VM has, also where the same call deletes that: such a template's is
+    // written as 0 first, and deleted next.
+    let memory = instance_type.memory / (1 << 20);
+    let inherited = current.get("balloon").and_then(|text| text.parse().ok());
+    let above = inherited.is_some_and(|inherited: i64| inherited > memory);
+    let least = least.or_else(|| (above || !network.cpus.is_empty()).then_some(0));
+    least.map(|least| least.to_string())
 }
 
 /// What of that may change while a machine runs, tags apart: others may give it some. A template that the file does

@@ -6,6 +6,22 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// How the names of huge pages begin: `hugepages-2Mi`.
+const HUGE_PAGES: &str = "hugepages-";
+
+/// Whether a resource is huge pages, which are counted in bytes of the node's memory.
+pub fn is_huge_pages(name: &str) -> bool {
+    name.starts_with(HUGE_PAGES)
+}
+
+/// Bytes of the huge pages of all sizes among extended resources.
+pub fn huge_pages<'a>(extended: impl IntoIterator<Item = (&'a str, i64)>) -> i64 {
+    let amounts = extended.into_iter();
+    amounts
+        .filter(|(name, _)| is_huge_pages(name))
+        .fold(0_i64, |sum, (_, amount)| sum.saturating_add(amount))
+}
+
 /// A vector of resource amounts. Arithmetic saturates: a hostile quantity makes a pod that fits
 /// nowhere, never a wrapped number.
 #[derive(
@@ -52,6 +68,15 @@ impl Resources {
             *mine = op(*mine, *amount);
         }
         self.extended.retain(|_, amount| *amount != 0);
+    }
+
+    /// Bytes of huge pages of all sizes. A kubelet takes what its node has of them off the memory that pods can have.
+    pub fn huge_pages(&self) -> i64 {
+        huge_pages(
+            self.extended
+                .iter()
+                .map(|(name, amount)| (&**name, *amount)),
+        )
     }
 
     /// The amount of one resource by its Kubernetes name; CPU in millicores.
@@ -124,6 +149,21 @@ mod tests {
         asked.extended.insert("foo.com/weird".into(), 0);
         assert!(asked.fits(&amounts(100, 100)));
         assert!(!asked.fits(&amounts(99, 100)));
+    }
+
+    #[test]
+    fn huge_pages_of_all_sizes_are_bytes_of_memory() {
+        let mut offer = amounts(4000, 8 << 30);
+        for (name, amount) in [
+            ("hugepages-2Mi", 1 << 30),
+            ("hugepages-1Gi", 2 << 30),
+            ("example.com/hugepages-2Mi", 7),
+        ] {
+            offer.extended.insert(name.into(), amount);
+        }
+        assert_eq!(offer.huge_pages(), 3 << 30);
+        offer.extended.insert("hugepages-64Ki".into(), i64::MAX);
+        assert_eq!(offer.huge_pages(), i64::MAX);
     }
 
     #[test]

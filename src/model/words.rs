@@ -1,5 +1,7 @@
 //! Amounts in words, for reasons. Exact integer arithmetic; what is shown is rounded down.
 
+use super::resources::is_huge_pages;
+
 const KI: i64 = 1 << 10;
 const MI: i64 = 1 << 20;
 const GI: i64 = 1 << 30;
@@ -15,7 +17,7 @@ pub fn amount(resource: &str, amount: i64) -> String {
         _ if amount < -(UNCOUNTED / 2) => "less than nothing".to_owned(),
         "cpu" => cores(amount),
         "memory" | "ephemeral-storage" | "storage" => bytes(amount),
-        name if name.starts_with("hugepages-") => bytes(amount),
+        name if is_huge_pages(name) => bytes(amount),
         _ => amount.to_string(),
     }
 }

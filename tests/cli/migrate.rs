@@ -1,5 +1,6 @@
 //! `migrate kproximate`: settings as people have them become a file that our own reading takes, without a secret in it.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -146,6 +147,44 @@ fn the_charts_values_become_a_whole_file() {
         );
     }
     assert!(!told.contains("waitSecondsForJoin = \"120\"\n"), "{told}");
+}
+
+/// As the chart of kproximate's pull request 24 has them.
+#[test]
+fn hosts_and_pauses_of_the_newer_chart_are_carried_over() {
+    let values = "kproximate:\n  config:\n    pmUrl: https://proxmox.example.com:8006/api2/json\n    pmUserID: a@pve!b\n    \
+        kpNodeTemplateName: debian\n    enableAffinityScaling: true\n    pmExcludeHosts: \"pve3, pve4,not a host\"\n    \
+        scaleDownCooldownSeconds: 450\n";
+    let (told, settings) = taken(values);
+    let excluded = |settings: &Settings| -> BTreeSet<String> {
+        let pool = &settings.policy.pools["kp-node"];
+        let hosts = pool.host_rules.exclude.iter();
+        hosts.map(ToString::to_string).collect()
+    };
+    let hosts = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+    assert_eq!(excluded(&settings), hosts(&["pve3", "pve4"]));
+    assert_eq!(settings.policy.scale_down.delay_after_add.0, 450_000);
+    let said = told.replace("\n# ", " ");
+    for words in [
+        "pmExcludeHosts names \"not a host\"",
+        "pmExcludeHosts = \"pve3, pve4,not a host\" (standard input:7)",
+        "scaleDownCooldownSeconds = \"450\" (standard input:8)",
+        "enableAffinityScaling = \"true\" (standard input:6): not needed",
+    ] {
+        assert!(said.contains(words), "no {words:?} in\n{told}");
+    }
+    assert!(!told.contains("no setting of kproximate"), "{told}");
+    // Beside the keys of the fork: hosts of both, and its time.
+    let both =
+        format!("{values}    excludedNodes: pve1,pve4\n    scaleDownStabilizationMinutes: 2\n");
+    let (told, settings) = taken(&both);
+    assert_eq!(excluded(&settings), hosts(&["pve1", "pve3", "pve4"]));
+    assert_eq!(settings.policy.scale_down.delay_after_add.0, 120_000);
+    let said = told.replace("\n# ", " ");
+    assert!(
+        said.contains("says the same as scaleDownStabilizationMinutes"),
+        "{told}"
+    );
 }
 
 #[test]

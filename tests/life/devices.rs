@@ -171,3 +171,70 @@ fn a_card_of_somebody_elses_vm_stays_his_and_other_pods_get_plain_machines() {
         assert_eq!(scene.findings(), Vec::<String>::new());
     });
 }
+
+/// Machines with huge pages for pods: 1 GiB of 4 GiB. The kubelet takes them off its node's memory, so a pod of 3 GiB, which would fit without
+/// them, gets no machine, with the reason, before any node has taught it; and pods that ask for pages get machines that they run on.
+#[test]
+fn huge_pages_for_pods_are_no_memory_of_other_pods() {
+    const PAGES: &str = "hugepages-2Mi";
+    simulate(async {
+        let config = HASTY.replace(
+            "disk = \"20GiB\"",
+            "disk = \"20GiB\"\nextended = { \"hugepages-2Mi\" = \"1Gi\" }",
+        );
+        assert_ne!(config, HASTY);
+        let guests = GuestSpec {
+            extended: [(PAGES.to_owned(), 1 << 30)].into(),
+            ..GuestSpec::default()
+        };
+        let scene = Scene::new(5, &config, guests.clone());
+        let large = Workload::visit(
+            "large",
+            1,
+            WorkloadPods::of("500m", "3Gi"),
+            Span::minutes(60),
+        );
+        scene.live(None, 0, large, Duration::from_mins(4)).await;
+        assert!(made(&scene).is_empty(), "{:?}", made(&scene));
+        let said = said(&scene);
+        assert!(said.contains("memory: asks 3Gi"), "{said}");
+        let scene = Scene::new(5, &config, guests);
+        let pods = WorkloadPods {
+            template: json!({ "spec": { "containers": [{
+                "name": "main", "image": "registry.k8s.io/pause:3.10",
+                "resources": {
+                    "requests": { "cpu": "500m", "memory": "2Gi", PAGES: "1Gi" },
+                    "limits": { PAGES: "1Gi" },
+                },
+            }] } }),
+            ..WorkloadPods::default()
+        };
+        let work = Workload::visit("dpdk", 2, pods, Span::minutes(60));
+        scene.live(None, 0, work, Duration::from_mins(5)).await;
+        assert_eq!(scene.findings(), Vec::<String>::new());
+        assert_eq!(
+            made(&scene).values().sum::<usize>(),
+            2,
+            "{:?}",
+            made(&scene)
+        );
+        let nodes = scene.world.kube.objects("Node");
+        let machines: Vec<_> = nodes
+            .iter()
+            .filter(|node| {
+                let pages = node["status"]["allocatable"][PAGES].as_str();
+                pages.is_some_and(|pages| pages != "0")
+            })
+            .collect();
+        assert_eq!(machines.len(), 2, "{machines:?}");
+        for node in machines {
+            let amount = |of: &str| node["status"][of]["memory"].as_str().map(str::to_owned);
+            let kib =
+                |of: &str| amount(of).and_then(|text| text.strip_suffix("Ki")?.parse::<u64>().ok());
+            let (all, left) = kib("capacity").zip(kib("allocatable")).expect("amounts");
+            // The pages of 1 GiB, and some MiB that the kubelet keeps anyhow.
+            let kept = all - left;
+            assert!((1 << 20..(1 << 20) + (512 << 10)).contains(&kept), "{node}");
+        }
+    });
+}

@@ -44,6 +44,38 @@ fn machines_get_their_network_card_and_weight_before_they_start() {
     });
 }
 
+/// A template with a minimum of memory, also with one above what its machines have: machines have no such key, so PVE takes nothing of what pods
+/// are promised, and have the device by which PVE reads what the guest uses.
+#[test]
+fn a_templates_minimum_of_memory_is_not_its_machines() {
+    for least in ["1024", "8192"] {
+        simulate(async {
+            let mut pve = PveSpec::default();
+            for template in pve.machines.iter_mut().filter(|one| one.vmid == 9000) {
+                template.config.insert("memory".into(), "8192".into());
+                template.config.insert("balloon".into(), least.into());
+            }
+            let scene = Scene::of(WorldSpec {
+                seed: 5,
+                pve,
+                kube: KubeSpec::default(),
+                guests: GuestSpec::default(),
+                config: HASTY.to_owned(),
+            });
+            let time = Duration::from_mins(5);
+            scene.live(None, 0, fill(2), time).await;
+            assert_eq!(scene.findings(), Vec::<String>::new());
+            let vms = scene.world.pve.vms();
+            let of = |vmid: u32| vms.iter().find(|vm| vm.vmid == vmid).expect("a VM");
+            assert_eq!(of(9000).config["balloon"], least);
+            for vmid in [9100, 9101] {
+                assert_eq!(of(vmid).config.get("balloon"), None, "{vmid}");
+                assert_eq!(of(vmid).config["memory"], "4096");
+            }
+        });
+    }
+}
+
 /// A card for storage beside the first one: each machine has it before it starts, with an address of its own on it.
 #[test]
 fn machines_get_further_cards_with_addresses_of_their_own() {

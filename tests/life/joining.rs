@@ -390,3 +390,71 @@ fn a_secret_of_a_file_is_shown_nowhere() {
         assert!(!arguments.contains("hush-hush"), "it went as an argument");
     });
 }
+
+/// Machines have two cards, with an address of a range on each.
+pub(crate) const CARDS: &str = "[[template.debian.nic]]\nbridge = \"vmbr1\"\nnetwork = \"cluster\"\n\
+    [network.cluster]\nsubnet = \"198.51.100.0/24\"\nranges = [\"198.51.100.20-198.51.100.29\"]\n\
+    [network.lan]\nsubnet = \"192.0.2.0/24\"\nranges = [\"192.0.2.50-192.0.2.59\"]\ngateway = \"192.0.2.1\"\n[instance_type.small]";
+
+/// Hosts with the second card's bridge.
+pub(crate) fn two_bridges() -> PveSpec {
+    let mut pve = PveSpec::default();
+    for host in &mut pve.hosts {
+        host.bridges.push("vmbr1".to_owned());
+    }
+    pve
+}
+
+/// The addresses by which a node is reached.
+pub(crate) fn internal_addresses(node: &Value) -> Vec<String> {
+    let all = node["status"]["addresses"].as_array();
+    let internal = all.into_iter().flatten();
+    let internal = internal.filter(|one| one["type"] == "InternalIP");
+    internal
+        .filter_map(|one| one["address"].as_str().map(str::to_owned))
+        .collect()
+}
+
+/// The second card's address is the node's, by each way to join: as an argument of the kubelet, as the agent's own option, and in a command.
+#[test]
+fn a_gap_says_which_cards_address_is_the_nodes() {
+    let argument = "kubelet_args = { node-ip = \"{{ nics[1].ips[0] }}\" }\n";
+    let agent = format!("method = \"k3s\"\n{argument}");
+    let command = COMMAND.replace("--name", "--node-ip {{ nics[1].ips[0] }} --name");
+    assert_ne!(command, COMMAND);
+    for (distribution, join) in [
+        (Distribution::Kubeadm, argument),
+        (Distribution::K3s, agent.as_str()),
+        (Distribution::Kubeadm, command.as_str()),
+    ] {
+        simulate(async {
+            let k3s = distribution == Distribution::K3s;
+            let guests = GuestSpec {
+                k3s: if k3s { "v1.34.1+k3s1" } else { "" }.to_owned(),
+                ..GuestSpec::default()
+            };
+            let config = table("join", join)
+                .replace("[instance_type.small]", CARDS)
+                .replace("max = 3", "max = 3\nnetwork = \"lan\"");
+            let scene = Scene::of(WorldSpec {
+                seed: 5,
+                pve: two_bridges(),
+                kube: KubeSpec {
+                    distribution,
+                    ..KubeSpec::default()
+                },
+                guests,
+                config,
+            });
+            let web = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(120));
+            scene.live(None, 0, web, Duration::from_mins(5)).await;
+            let node = node(&scene);
+            assert_eq!(internal_addresses(&node), ["198.51.100.20"], "{join}");
+            let vms = scene.world.pve.vms();
+            let machine = vms.iter().find(|vm| vm.vmid == 9100).expect("a machine");
+            assert_eq!(machine.config["ipconfig1"], "ip=198.51.100.20/24");
+            assert_eq!(scene.machines_made(), 1);
+            assert_eq!(scene.findings(), Vec::<String>::new());
+        });
+    }
+}

@@ -7,12 +7,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
+use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
+use pve_autoscaler::sim::world::WorldSpec;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::json;
 
 use crate::common::{Scene, simulate};
-use crate::joining::node;
+use crate::joining::{CARDS, internal_addresses, node, two_bridges};
 use crate::{HASTY, events};
 
 const PATH: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
@@ -183,6 +185,61 @@ fn a_machines_own_name_and_address_are_approved_and_what_is_forged_is_not() {
         ] {
             assert!(told.contains(why), "{why}: {told}");
         }
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
+/// A machine with two cards whose kubelet is told the second's address: the node has that one, and a certificate with it is approved, as is
+/// one with the addresses of both cards. Whose node it is goes by the UUID, whatever addresses it has.
+#[test]
+fn the_address_of_a_second_card_is_approved_where_it_is_the_nodes() {
+    simulate(async {
+        let config = file(true)
+            .replace(NETWORK, CARDS)
+            .replace(
+                "[scale_up]",
+                "[pool.general.join]\nkubelet_args = { node-ip = \"{{ nics[1].ips[0] }}\" }\n[scale_up]",
+            );
+        let scene = Scene::of(WorldSpec {
+            seed: 5,
+            pve: two_bridges(),
+            kube: KubeSpec::default(),
+            guests: GuestSpec::default(),
+            config,
+        });
+        lived(&scene, async |scene: &Scene| {
+            let node = node(scene);
+            assert_eq!(internal_addresses(&node), ["198.51.100.20"]);
+            let name = node["metadata"]["name"].as_str().expect("a name");
+            let own = format!("system:node:{name}");
+            let second = Ask {
+                name: "second",
+                common_name: &own,
+                organisation: "system:nodes",
+                names: &[name, "198.51.100.20"],
+                usages: &USAGES,
+                signer: SERVING,
+            };
+            ask(scene, 9100, &second).await;
+            let both = Ask {
+                name: "both",
+                names: &[name, "192.0.2.50", "198.51.100.20"],
+                ..second
+            };
+            ask(scene, 9100, &both).await;
+            let next = Ask {
+                name: "next",
+                names: &[name, "198.51.100.21"],
+                ..second
+            };
+            ask(scene, 9100, &next).await;
+        })
+        .await;
+        for name in ["second", "both"] {
+            let approved = (vec!["Approved".to_owned()], true);
+            assert_eq!(became(&scene, name).await, approved, "{name}");
+        }
+        assert_eq!(became(&scene, "next").await, (Vec::new(), false));
         assert_eq!(scene.findings(), Vec::<String>::new());
     });
 }

@@ -42,13 +42,14 @@ pub(super) fn holds(
     let mut attached = std::collections::BTreeSet::new();
     for (key, pod) in pods {
         let shape = &pod.shape;
+        let requests = with_pages(&shape.requests);
         let why = matching::mismatch_with(shape, name, &labels, &pool.taints)
-            .or_else(|| matching::lacking(&shape.requests, &left))
+            .or_else(|| matching::lacking(&requests, &left))
             .or_else(|| volumes::unreachable(case, key, pod, at));
         if let Some(why) = why {
             return refuse(rule, format!("{key} could not run there: {why}"));
         }
-        matching::charge(&mut left, &shape.requests);
+        matching::charge(&mut left, &requests);
         for port in &shape.host_ports {
             let clash = ports.iter().any(|other| matching::clash(port, other));
             ensure(!clash, rule, || format!("{key}: port {} twice", port.port))?;
@@ -67,6 +68,13 @@ pub(super) fn holds(
         Some((one, other)) => refuse(rule, format!("{one} does not bear {other}")),
         None => Ok(()),
     }
+}
+
+/// What a pod takes of the VM: the huge pages that it asks for are part of the VM's memory.
+fn with_pages(requests: &Resources) -> Resources {
+    let mut requests = requests.clone();
+    requests.memory = requests.memory.saturating_add(requests.huge_pages());
+    requests
 }
 
 fn capacity(pool: &PoolPolicy, kind: &InstanceType) -> Resources {

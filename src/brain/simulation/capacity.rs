@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use model::memory::Memory;
 use model::policy::{InstanceType, PoolPolicy};
 use model::reasons::Warning;
-use model::resources::Resources;
+use model::resources::{Resources, huge_pages};
 use model::time::Span;
 
 use crate::decision::turn::DecisionBuilder;
@@ -24,7 +24,8 @@ const HOUR: Span = Span::minutes(60);
 /// What no node has offered for this long is forgotten.
 const DAY: Span = Span::minutes(24 * 60);
 
-/// Allocatable by the model: capacity minus what kernel, kubelet, system and eviction keep.
+/// Allocatable by the model: capacity minus what kernel, kubelet, system and eviction keep, and of memory minus the huge
+/// pages that the type offers, as a kubelet has it.
 /// `template_disk` is used where the type keeps the template's disk.
 pub(crate) fn predicted(
     pool: &PoolPolicy,
@@ -43,6 +44,7 @@ pub(crate) fn predicted(
         ))
         .saturating_sub(reserved.memory)
         .saturating_sub(reserved.eviction_memory)
+        .saturating_sub(instance_type.huge_pages())
         .max(0);
     let disk = if instance_type.disk > 0 {
         instance_type.disk
@@ -216,8 +218,17 @@ fn lesson(
         .retain(|name, _| working && instance_type.extended.contains_key(name));
     if !working {
         truth.extended.clone_from(&instance_type.extended);
+        truth.memory = memory_beside(&node.allocatable, &truth);
     }
     Some(truth)
+}
+
+/// The memory that a node says, without the huge pages that `counted` has and the node does not show yet: when they are there, its
+/// kubelet takes them off its memory.
+fn memory_beside(says: &Resources, counted: &Resources) -> i64 {
+    let pages = counted.extended.iter();
+    let pages = pages.map(|(name, amount)| (&**name, amount.saturating_sub(says.get(name)).max(0)));
+    counted.memory.saturating_sub(huge_pages(pages)).max(0)
 }
 
 fn lower_to(least: &mut Resources, truth: &Resources) {
@@ -243,6 +254,10 @@ pub(crate) fn promised(says: &Resources, promise: &Resources) -> Resources {
     for (name, amount) in &promise.extended {
         let mine = amounts.extended.entry(name.clone()).or_insert(0);
         *mine = or(*mine, *amount);
+    }
+    // What was promised of memory is without them.
+    if says.memory > 0 {
+        amounts.memory = memory_beside(says, &amounts);
     }
     amounts
 }

@@ -476,6 +476,51 @@ fn nx_11_a_node_that_came_up_smaller_is_a_lesson() {
 }
 
 #[test]
+fn huge_pages_that_a_node_does_not_show_yet_are_no_memory_of_its_pods() {
+    let coming = |shown: bool| {
+        pool()
+            .edit_kind("one", |kind| {
+                kind.extended.insert("hugepages-2Mi".into(), 1 << 30);
+            })
+            .machine("n1", "p", "one", Step::Initialize)
+            .with(|lab| lab.register("n1", false))
+            .edit_machine("n1", |machine| machine.busy = Some(Busy::Up))
+            .edit_node("n1", |node| {
+                if shown {
+                    node.allocatable.memory -= 1 << 30;
+                } else {
+                    node.allocatable.extended.clear();
+                }
+            })
+    };
+    for shown in [true, false] {
+        let fits = coming(shown).pod("web", 100, 3072).decide();
+        assert!(
+            matches!(verdict(&fits, "web"), PodVerdict::FitsMachine { .. }),
+            "{shown}: {:?}",
+            verdict(&fits, "web")
+        );
+        let larger = coming(shown).pod("web", 100, 3073).decide();
+        assert!(
+            matches!(verdict(&larger, "web"), PodVerdict::NoCompatiblePool { .. }),
+            "{shown}: {:?}",
+            verdict(&larger, "web")
+        );
+    }
+    // Of a node that works, what it says is the truth: it has no huge pages, and all memory.
+    let lab = pool()
+        .edit_kind("one", |kind| {
+            kind.extended.insert("hugepages-2Mi".into(), 1 << 30);
+        })
+        .ours("n1", "p", "one")
+        .edit_node("n1", |node| node.allocatable.extended.clear());
+    assert!(matches!(
+        verdict(&lab.pod("web", 100, 3073).decide(), "web"),
+        PodVerdict::FitsNode { .. }
+    ));
+}
+
+#[test]
 fn a_static_pod_is_part_of_the_lesson() {
     let mut lab = pool().pod("web", 1500, 100);
     lab.turn();

@@ -18,7 +18,7 @@ use super::BrokerPolicy;
 type ValueCheck = Result<(), String>;
 
 /// Keys that a configuration write may remove: what doubles a template's CPUs.
-const DELETABLE: [&str; 2] = ["sockets", "vcpus"];
+const DELETABLE: [&str; 3] = ["balloon", "sockets", "vcpus"];
 /// Such keys with a number behind: a template's PCI devices, in the place of which a machine has those of its type.
 const DELETABLE_NUMBERED: [&str; 2] = ["hostpci", "numa"];
 /// Disks' keys: a template's drive for cloud-init gives way to an ISO; that it is that drive is seen in `against`.
@@ -502,7 +502,7 @@ pub(super) fn deletable(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     });
     when(
         right,
-        "sockets, vcpus, hostpci0 to hostpci15, numa0 to numa7, the drive for cloud-init, or sshkeys where a template has ssh_keys = []",
+        "balloon, sockets, vcpus, hostpci0 to hostpci15, numa0 to numa7, the drive for cloud-init, or sshkeys where a template has ssh_keys = []",
     )
 }
 

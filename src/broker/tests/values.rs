@@ -45,6 +45,8 @@ const VALUES: &[Row] = &[
     ("tags", "a b", false),
     ("tags", "", false),
     ("delete", "sockets,vcpus", true),
+    // A template's minimum: without the key PVE takes nothing of the machine's memory.
+    ("delete", "balloon", true),
     ("delete", "description", false),
     ("delete", "sshkeys", false),
     ("delete", "sockets,net0", false),

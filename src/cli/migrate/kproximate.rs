@@ -135,29 +135,32 @@ fn region(found: &FoundSettings, names: &TableNames, labels: &KpNodeLabels) -> T
     table
 }
 
+/// Hosts that get no machine: the key of the fork by paradoxe35, and the one of kproximate's own pull request 24.
 fn excluded(found: &FoundSettings, table: &mut Table) {
-    let Some(setting) = found.get("excludedNodes") else {
-        return;
-    };
+    let keys = ["excludedNodes", "pmExcludeHosts"];
+    let settings = keys.into_iter();
+    let settings: Vec<(&str, &Setting)> = settings
+        .filter_map(|key| Some((key, found.get(key)?)))
+        .collect();
     let mut hosts: Vec<&str> = Vec::new();
-    for host in setting
-        .shown()
-        .unwrap_or_default()
-        .split(',')
-        .map(str::trim)
-    {
-        let named = syntax::dns_label(&host.to_ascii_lowercase());
-        if named && !hosts.contains(&host) {
-            hosts.push(host);
-        } else if !named && !host.is_empty() {
-            table.note(format!(
-                "{DECIDE}: excludedNodes names {}, which is no host's name; left out",
-                quoted(host)
-            ));
+    for (key, setting) in &settings {
+        let names = setting.shown().unwrap_or_default().split(',');
+        for host in names.map(str::trim) {
+            let named = syntax::dns_label(&host.to_ascii_lowercase());
+            if named && !hosts.contains(&host) {
+                hosts.push(host);
+            } else if !named && !host.is_empty() {
+                table.note(format!(
+                    "{DECIDE}: {key} names {}, which is no host's name; left out",
+                    quoted(host)
+                ));
+            }
         }
     }
     if !hosts.is_empty() {
-        table.set("exclude_hosts", list(hosts), was("excludedNodes", setting));
+        let why = settings.iter().map(|(key, setting)| was(key, setting));
+        let why: Vec<String> = why.collect();
+        table.set("exclude_hosts", list(hosts), why.join("; "));
     }
 }
 
@@ -481,6 +484,7 @@ fn scale_down(found: &FoundSettings) -> Table {
             table.set(ours, format!("{}m", setting.whole()), why);
         }
     }
+    cooldown(found, &mut table);
     if let Some(headroom) = found.get("loadHeadroom") {
         table.note(format!(
             "{} has no equal: kproximate removes a node when the others would be less than 1/(1 + loadHeadroom) full together, whether \
@@ -496,6 +500,22 @@ fn scale_down(found: &FoundSettings) -> Table {
     table
 }
 
+/// How long no node goes after one came, by the key of kproximate's pull request 24; that of the fork by paradoxe35 comes first.
+fn cooldown(found: &FoundSettings, table: &mut Table) {
+    let Some(setting) = found.get("scaleDownCooldownSeconds") else {
+        return;
+    };
+    let why = was("scaleDownCooldownSeconds", setting);
+    if found.get("scaleDownStabilizationMinutes").is_some() {
+        table.note(format!(
+            "{why} says the same as scaleDownStabilizationMinutes, which was taken"
+        ));
+        return;
+    }
+    let seconds = setting.whole().max(0);
+    table.set("delay_after_add", format!("{seconds}s"), why);
+}
+
 /// What has no place in any table.
 fn rest(found: &FoundSettings) -> Table {
     let mut table = Table::new("");
@@ -506,6 +526,12 @@ fn rest(found: &FoundSettings) -> Table {
                 was(key, setting)
             ));
         }
+    }
+    if let Some(setting) = found.get("enableAffinityScaling") {
+        table.note(format!(
+            "{}: not needed, machines are always made for pods by their node selectors and affinity, and by the labels that a node would have",
+            was("enableAffinityScaling", setting)
+        ));
     }
     let keys = [
         "rabbitMQHost",

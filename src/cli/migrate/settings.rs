@@ -22,8 +22,9 @@ pub(super) enum SettingKind {
 }
 
 /// kproximate's settings, as its programs read them from the environment.
-const KNOWN: [(&str, SettingKind); 33] = [
+const KNOWN: [(&str, SettingKind); 36] = [
     ("debug", SettingKind::Bool),
+    ("enableAffinityScaling", SettingKind::Bool),
     ("excludedNodes", SettingKind::Text),
     ("kpJoinCommand", SettingKind::Secret),
     ("kpLocalTemplateStorage", SettingKind::Bool),
@@ -42,6 +43,7 @@ const KNOWN: [(&str, SettingKind); 33] = [
     ("nodeSelectionStrategy", SettingKind::Text),
     ("pmAllowInsecure", SettingKind::Bool),
     ("pmDebug", SettingKind::Bool),
+    ("pmExcludeHosts", SettingKind::Text),
     ("pmPassword", SettingKind::Secret),
     ("pmToken", SettingKind::Secret),
     ("pmUrl", SettingKind::Text),
@@ -52,6 +54,7 @@ const KNOWN: [(&str, SettingKind); 33] = [
     ("rabbitMQPort", SettingKind::Whole),
     ("rabbitMQUseTLS", SettingKind::Bool),
     ("rabbitMQUser", SettingKind::Text),
+    ("scaleDownCooldownSeconds", SettingKind::Whole),
     ("scaleDownStabilizationMinutes", SettingKind::Whole),
     ("sshKey", SettingKind::Secret),
     ("waitSecondsForJoin", SettingKind::Whole),

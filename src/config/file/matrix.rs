@@ -31,7 +31,7 @@ pub struct InstanceMatrix {
     /// Price of one GiB of memory per hour. Default: 0 beside `price_per_core`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub price_per_gib: Option<Price>,
-    /// Extended resources that a node of each offers.
+    /// Extended resources that a node of each offers. Huge pages among them are taken off its memory.
     pub extended: BTreeMap<String, Amount>,
     /// PCI devices that a VM of each gets of its host.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -28,7 +28,8 @@ pub struct InstanceTypeTable {
     /// Size of the boot disk, in whole GiB. Default: the template's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<Size>,
-    /// Extended resources that a node of it offers, such as `"nvidia.com/gpu" = 1`.
+    /// Extended resources that a node of it offers, such as `"nvidia.com/gpu" = 1`. Huge pages among them (`"hugepages-2Mi" = "1Gi"`) are taken
+    /// off its memory, as a kubelet does ([machines](machines.md#huge-pages-for-pods)).
     pub extended: BTreeMap<String, Amount>,
     /// PCI devices that a VM of it gets of its host, each by the mapping that PVE has it in (Datacenter, Resource Mappings), with
     /// PVE's options behind it: `"gpu"`, `"gpu,pcie=1,x-vga=1"`. See [hosts](hosts.md#pci-devices).
@@ -286,8 +287,9 @@ pub struct Join {
     /// controller manager writes. Default: none is written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
-    /// Further arguments of the kubelet, such as `cpu-cfs-quota`. What has a key of its own (`max_pods`, `[pool.NAME.kubelet]`) is set
-    /// there: plans count with keys.
+    /// Further arguments of the kubelet, such as `cpu-cfs-quota`, with [gaps](joining.md#gaps): `node-ip = "{{ nics[1].ips[0] }}"` makes the
+    /// second card's address [the node's](joining.md#which-address-is-the-nodes). What has a key of its own (`max_pods`,
+    /// `[pool.NAME.kubelet]`) is set there: plans count with keys.
     pub kubelet_args: BTreeMap<String, String>,
     /// Preflight errors of kubeadm to ignore.
     pub ignore_preflight_errors: Vec<String>,

@@ -264,20 +264,25 @@ fn fault(
             ..SAMPLE
         };
         let why = (trials.cloud_init)(kind, text, &facts, &words).err()?;
-        let addresses = words.nics.iter().map(|nic| nic.addresses.len()).sum::<usize>();
-        Some(format!(
-            "for machines of pool {pool}, which by this file have {} and {} known beforehand: {why}; [[template.{name}.nic]] means further cards, those that the template's VM has among them, and a [network.NAME] gives addresses",
-            words::count(words.nics.len(), "network card"),
-            match addresses {
-                0 => "no address".to_owned(),
-                many => words::count(many, "address"),
-            },
-        ))
+        Some(for_machines(pool, name, &words, &why))
     })
 }
 
+/// What is wrong with a text for the machines that a pool makes of a template, and what it could name of their cards.
+pub(super) fn for_machines(pool: &str, template: &str, words: &GapValues, why: &str) -> String {
+    let addresses = words.nics.iter().map(|nic| nic.addresses.len());
+    format!(
+        "for machines of pool {pool}, which by this file have {} and {} known beforehand: {why}; [[template.{template}.nic]] means further cards, those that the template's VM has among them, and a [network.NAME] gives addresses",
+        words::count(words.nics.len(), "network card"),
+        match addresses.sum::<usize>() {
+            0 => "no address".to_owned(),
+            many => words::count(many, "address"),
+        },
+    )
+}
+
 /// What texts can name of a machine that a pool makes of a template. What the file leaves to the VM that is cloned is as it may be.
-fn machine_words(
+pub(super) fn machine_words(
     template: &TemplateSettings,
     there: &PoolPolicy,
     networks: &Networks,

@@ -2,11 +2,12 @@
 
 use super::Problems;
 use super::labels::{SAMPLE, filled};
+use crate::config::cloud_init::GapValues;
 use crate::config::file::{self, Delivery, Method};
 use crate::config::place::KeyPath;
 use crate::config::settings::{JoinMethod, JoinSettings};
 use crate::config::syntax;
-use crate::model::facts::Facts;
+use crate::model::facts::{self, Facts};
 use crate::model::time::Span;
 
 /// Arguments of the kubelet that would switch off what the program relies on, and what to use instead.
@@ -120,9 +121,8 @@ fn tells_nothing(join: &file::Join, at: &KeyPath, problems: &mut Problems) {
     }
 }
 
-/// What a command may name beside its machine.
-pub(in crate::config) const COMMAND_WORDS: [&str; 4] =
-    ["endpoint", "labels", "provider_id", "taints"];
+/// What a command may name beside its machine and its network cards.
+pub(super) const COMMAND_WORDS: [&str; 4] = ["endpoint", "labels", "provider_id", "taints"];
 /// The guest agent takes 64 KiB in all.
 const LONGEST_SCRIPT: usize = 16 * 1024;
 
@@ -131,7 +131,7 @@ fn check_script(script: &str, path: &KeyPath, problems: &mut Problems) {
         return;
     };
     let words = COMMAND_WORDS.map(|word| (word, word));
-    match (trials.fill)(script, &SAMPLE, &words) {
+    match (trials.node)(script, &SAMPLE, &GapValues::sample(), &words) {
         Ok(text) => problems.unless(text.len() <= LONGEST_SCRIPT, path, || {
             format!("expected at most {LONGEST_SCRIPT} bytes")
         }),
@@ -141,7 +141,7 @@ fn check_script(script: &str, path: &KeyPath, problems: &mut Problems) {
 
 /// The arguments that a pool gives its kubelets.
 fn kubelet_args(join: &file::Join, at: &KeyPath, problems: &mut Problems) {
-    for key in join.kubelet_args.keys() {
+    for (key, text) in &join.kubelet_args {
         problems.unless(
             syntax::dns_label(key),
             &at.at("kubelet_args").at(key),
@@ -152,6 +152,11 @@ fn kubelet_args(join: &file::Join, at: &KeyPath, problems: &mut Problems) {
             let instead = own.map_or("", |(_, instead)| *instead);
             format!("may not be set here: {instead}")
         });
+        let tried = problems.trials.filter(|_| facts::has_gaps(text));
+        let tried = tried.map(|of| (of.node)(text, &SAMPLE, &GapValues::sample(), &[]));
+        if let Some(Err(why)) = tried {
+            problems.add(&at.at("kubelet_args").at(key), why);
+        }
     }
 }
 

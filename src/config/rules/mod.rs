@@ -16,6 +16,7 @@ mod joining;
 mod kubelet;
 mod labels;
 mod networks;
+mod node_texts;
 mod notifications;
 pub(super) mod options;
 mod pools;
@@ -34,7 +35,7 @@ use std::sync::Arc;
 use super::file::{self, ConfigFile};
 use super::place::KeyPath;
 use super::scalar::Size;
-use super::settings::{KubernetesSettings, Settings};
+use super::settings::{KubernetesSettings, Settings, TemplateSettings};
 use super::syntax;
 use crate::model::policy::{InstanceType, Policy};
 use crate::model::time::Span;
@@ -154,7 +155,7 @@ pub(super) fn resolve(file: &ConfigFile, problems: &mut Problems) -> Settings {
     hardware::check_sockets(&templates, &instance_types, &pools, problems);
     topology::check(&regions, (&pools, &instance_types, &templates), problems);
     cloud_init::deliveries(&mut templates, &pools, problems);
-    cloud_init::check_machines(file, &templates, (&pools, &networks), problems);
+    check_texts(file, &templates, (&pools, &networks), problems);
     pools::check_vmids(&regions, &pools, problems);
     networks::check(&templates, (&pools, &networks), problems);
     ipconfig::check_shared(file, &pools, problems);
@@ -199,6 +200,20 @@ pub(super) fn resolve(file: &ConfigFile, problems: &mut Problems) -> Settings {
         telemetry,
         text: Arc::default(),
     }
+}
+
+/// Texts about a machine, filled in for machines as pools make them.
+fn check_texts(
+    file: &ConfigFile,
+    templates: &BTreeMap<Arc<str>, TemplateSettings>,
+    of_pools: (
+        &BTreeMap<Arc<str>, pools::ResolvedPool>,
+        &networks::Networks,
+    ),
+    problems: &mut Problems,
+) {
+    cloud_init::check_machines(file, templates, of_pools, problems);
+    node_texts::check(templates, of_pools, problems);
 }
 
 /// What the brain is told of the file.

@@ -18,6 +18,8 @@ type FurtherNames<'n> = [(&'n str, &'n str)];
 pub(in crate::config) struct TextTrials {
     /// A text about a machine; the pairs are what else it may name.
     pub(super) fill: fn(&str, &Facts<'_>, &FurtherNames<'_>) -> TriedText,
+    /// A text about a machine's node, which may name its network cards; the pairs are what else it may name.
+    pub(super) node: fn(&str, &Facts<'_>, &GapValues, &FurtherNames<'_>) -> TriedText,
     /// A text for cloud-init.
     pub(super) cloud_init: fn(CloudInitKind, &str, &Facts<'_>, &GapValues) -> TriedText,
     /// Whether user data say that cloud-init shall not read vendor data.
@@ -29,6 +31,7 @@ pub(in crate::config) struct TextTrials {
 /// All of them, for whoever uses the texts.
 pub(in crate::config) static ALL: TextTrials = TextTrials {
     fill: facts::fill_with,
+    node: cloud_init::filled_for_node,
     cloud_init: cloud_init::filled,
     refuses_vendor_data: cloud_init::refuses_vendor_data,
     notice: Notice::fill,

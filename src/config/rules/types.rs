@@ -6,10 +6,11 @@ use std::sync::Arc;
 use super::{Problems, each, labels, name, shared};
 use crate::config::file::{self, ConfigFile};
 use crate::config::place::KeyPath;
-use crate::config::scalar::Size;
+use crate::config::scalar::{Amount, Size};
 use crate::config::syntax;
 use crate::model::pci::MAX_DEVICES;
 use crate::model::policy::{InstanceType, Policy, Reserved};
+use crate::model::resources::{huge_pages, is_huge_pages};
 
 const MIB: i64 = 1 << 20;
 const GIB: i64 = 1 << 30;
@@ -75,12 +76,18 @@ impl InstanceTypes {
             let path = KeyPath::default().at("instance_type").at(key);
             name(&path, key, 63, problems);
             check_size(kind, &path, problems);
+            check_pages(kind, None, &path, problems);
             found.insert(shared(key), resolved(kind, key, &path, problems));
         }
         for (matrix, names) in &self.matrices {
             let path = KeyPath::default().at("instance_matrix").at(matrix);
             // What is the same for all is said once.
             let mut told = false;
+            let own = names.iter().filter_map(|key| self.types.get_key_value(key));
+            if let Some((key, kind)) = own.min_by_key(|(_, kind)| kind.memory.unwrap_or_default().0)
+            {
+                check_pages(kind, Some(key), &path, problems);
+            }
             for key in names {
                 let Some(kind) = self.types.get(key) else {
                     continue;
@@ -160,13 +167,25 @@ impl InstanceTypes {
             };
             let memory = kind.memory.unwrap_or_default().0;
             let share = memory / 1000 * kept.kernel_memory_permille;
-            let taken = [kept.kernel_memory, kept.memory, kept.eviction_memory]
+            // More pages than memory is an error of the type.
+            let pages = Some(pages(&kind.extended)).filter(|pages| *pages < memory);
+            let pages = pages.unwrap_or(0);
+            let taken = [kept.kernel_memory, kept.memory, kept.eviction_memory, pages]
                 .iter()
                 .fold(share, |sum, size| sum.saturating_add(*size));
             problems.unless(
                 memory == 0 || taken < memory,
                 &path.at("reserved").at("memory"),
-                || format!("nothing of the memory of instance type {name} is left for pods"),
+                || {
+                    let beside = if pages > 0 {
+                        format!(" beside its {} of huge pages (`extended`)", Size(pages))
+                    } else {
+                        String::new()
+                    };
+                    format!(
+                        "nothing of the memory of instance type {name} is left for pods{beside}"
+                    )
+                },
             );
             let cores = i64::from(kind.cores.unwrap_or(0)) * 1000;
             problems.unless(
@@ -332,6 +351,33 @@ fn wrong_memory(memory: i64) -> Option<String> {
     Some(format!("are {memory} bytes; expected whole MiB: {meant}?"))
 }
 
+/// Bytes of huge pages that a node of a type offers.
+fn pages(extended: &BTreeMap<String, Amount>) -> i64 {
+    huge_pages(extended.iter().map(|(name, amount)| (&**name, amount.0)))
+}
+
+/// A node's huge pages are part of its VM's memory: a kubelet takes them off what other pods can have.
+/// `of_matrix`: what the type is called, where a matrix means it.
+fn check_pages(
+    kind: &file::InstanceTypeTable,
+    of_matrix: Option<&str>,
+    path: &KeyPath,
+    problems: &mut Problems,
+) {
+    let (pages, memory) = (pages(&kind.extended), kind.memory.unwrap_or_default());
+    problems.unless(
+        memory.0 == 0 || pages < memory.0,
+        &path.at("extended"),
+        || {
+            let whose = of_matrix.map_or_else(|| "its".to_owned(), |name| format!("{name}'s"));
+            format!(
+                "huge pages of {} are taken off {whose} memory, which is {memory}: expected less",
+                Size(pages)
+            )
+        },
+    );
+}
+
 /// A type as the brain reads it, and what is wrong with all but its size.
 fn resolved(
     kind: &file::InstanceTypeTable,
@@ -345,8 +391,8 @@ fn resolved(
         });
     }
     for resource in kind.extended.keys() {
-        let named = syntax::label_key(resource)
-            && (resource.contains('/') || resource.starts_with("hugepages-"));
+        let named =
+            syntax::label_key(resource) && (resource.contains('/') || is_huge_pages(resource));
         problems.unless(named, &path.at("extended").at(resource), || {
             "expected an extended resource's name such as \"nvidia.com/gpu\"".to_owned()
         });

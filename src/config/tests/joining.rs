@@ -72,6 +72,73 @@ fn texts_with_gaps_name_what_is_known_and_nothing_else() {
     }
 }
 
+/// A second card with addresses of its own.
+const CARD: &str = "[[template.debian.nic]]\nbridge = \"vmbr1\"\nnetwork = \"storage\"\n\
+    [network.storage]\nsubnet = \"192.0.2.0/24\"\nranges = [\"192.0.2.50-192.0.2.59\"]\n";
+
+#[test]
+fn arguments_of_the_kubelet_and_commands_name_a_machine_and_its_cards() {
+    let two = |join: &str| with(&format!("{CARD}[pool.small.join]\n{join}"));
+    let args = "node-ip = \"{{ nics[1].ips[0] }}\", root-dir = \"/var/lib/{{ pool }}/{{ zone }}/{{ host }}/{{ instance_type }}\", v = \"2\"";
+    let file = two(&format!("kubelet_args = {{ {args} }}"));
+    let join = &settings(&file).pools["small"].join;
+    assert_eq!(join.kubelet_args["node-ip"], "{{ nics[1].ips[0] }}");
+    for right in [
+        "method = \"command\"\ncommand = \"join {{ ips[0] }} {{ addresses[0] }} {{ nics[1].mac }} {{ zone }} {{ labels }}\"",
+        "kubelet_args = { node-ip = \"0.0.0.0\" }",
+        "kubelet_args = { node-ip = \"::\" }",
+        "kubelet_args = { feature-gates = \"A=true\" }",
+    ] {
+        assert_eq!(messages(&two(right)), "", "{right}");
+    }
+    let one = two("kubelet_args = { node-ip = \"192.0.2.5\" }").replace("max = 3", "max = 1");
+    assert_eq!(messages(&one), "");
+    for (value, said) in [
+        (
+            "{{ hsot }}",
+            "it names \"hsot\", which is not known here; known are host, instance_type, machine, pool, region, vmid, addresses, ips, nics, zone",
+        ),
+        (
+            "{{ endpoint }}",
+            "it names \"endpoint\", which is not known",
+        ),
+        (
+            "{{ nics[2].ips[0] }}",
+            "for machines of pool small, which by this file have 2 network cards and 1 address known beforehand",
+        ),
+        (
+            "{{ nics[0].ips[0] }}",
+            "[[template.debian.nic]] means further cards",
+        ),
+        (
+            "{{ addresses[0] }}",
+            "it comes to \"192.0.2.50/24\", and `ips` are without a prefix",
+        ),
+        (
+            "192.0.2.5",
+            "every node would have the address 192.0.2.5, and pool small may have 3",
+        ),
+        ("{{ '192.0.2.5' }}", "every node would have the address"),
+        ("eth1", "expected the node's address"),
+        ("192.0.2.5,192.0.2.6", "or one of each family"),
+    ] {
+        let found = messages(&two(&format!("kubelet_args = {{ node-ip = {value:?} }}")));
+        let at = "pool.small.join.kubelet_args.node-ip";
+        assert!(
+            found.contains(at) && found.contains(said),
+            "{value}: {found}"
+        );
+    }
+    // Without the card's network no address is known before the machine is there.
+    let join = "[pool.small.join]\nmethod = \"command\"\ncommand = \"join {{ ips[0] }}\"";
+    let found = messages(&with(join));
+    let said = "which by this file have 1 network card and no address known beforehand";
+    assert!(
+        found.contains("pool.small.join.command") && found.contains(said),
+        "{found}"
+    );
+}
+
 /// The part of a KubeletConfiguration that the small file sets with these lines, and what is kept back by the model.
 fn kubelet(lines: &str) -> (serde_json::Value, crate::model::policy::Reserved) {
     let settings = settings(&with(lines));

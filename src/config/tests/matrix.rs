@@ -163,3 +163,40 @@ fn a_matrix_that_no_pool_names_looks_like_a_mistake() {
         ["instance_matrix.general: no pool uses it"]
     );
 }
+
+#[test]
+fn huge_pages_are_part_of_a_types_memory() {
+    let with_pages = |pages: &str| {
+        let text = SMALL.replace("memory = \"4GiB\"", &format!("memory = \"4GiB\"\n{pages}"));
+        assert_ne!(text, SMALL);
+        text
+    };
+    let half =
+        with_pages("extended = { \"hugepages-2Mi\" = \"1Gi\", \"hugepages-1Gi\" = \"1Gi\" }");
+    let settings = parse(&half, "test.toml").unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(settings.policy.instance_types["s"].huge_pages(), 2 << 30);
+    let all = "extended = { \"hugepages-2Mi\" = \"2Gi\", \"hugepages-1Gi\" = \"2Gi\" }";
+    let found = messages(&with_pages(all));
+    let said = "huge pages of 4GiB are taken off its memory, which is 4GiB: expected less";
+    assert!(
+        found.contains("instance_type.s.extended") && found.contains(said),
+        "{found}"
+    );
+    // What is left of 4 GiB the kernel keeps.
+    let most = with_pages("extended = { \"hugepages-2Mi\" = \"4094Mi\" }");
+    let found = messages(&most);
+    let said = "nothing of the memory of instance type s is left for pods beside its 4094MiB of huge pages";
+    assert!(
+        found.contains("pool.small.reserved.memory") && found.contains(said),
+        "{found}"
+    );
+    // The smallest type of a matrix tells.
+    let matrix = MATRIX.replace("\"example.com/fuse\" = 8", "\"hugepages-2Mi\" = \"3Gi\"");
+    let found = messages(&with(&matrix, "[\"general\", \"s\"]"));
+    let said =
+        "huge pages of 3GiB are taken off general-2c-3g's memory, which is 3GiB: expected less";
+    assert!(
+        found.contains("instance_matrix.general.extended") && found.contains(said),
+        "{found}"
+    );
+}

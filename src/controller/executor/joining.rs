@@ -6,19 +6,22 @@ use rand::RngExt as _;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::sleep;
 
-use crate::config::cloud_init::GapValues;
-use crate::config::settings::{JoinMethod, PoolSettings};
+use crate::config::cloud_init::{GapValues, may_name_cards};
+use crate::config::settings::{JoinMethod, JoinSettings, PoolSettings};
 use crate::controller::drift;
 use crate::controller::guest::GuestProbe;
 use crate::controller::join::{self, JoinError, JoinInput, JoinTrust, RKE2_PORT};
+use crate::controller::nocloud;
 use crate::controller::nocloud::first_boot::{self, FirstBoot};
 use crate::controller::secret_file;
 use crate::kubernetes::{Authority, BootstrapToken, certificate};
 use crate::model::drift::Drift;
+use crate::model::facts;
 use crate::model::foreign::ForeignOutput;
 use crate::model::scheduling::{Labels, Taint};
 use crate::model::time::Span;
 
+use super::vm;
 use super::work::{Stop, Work};
 
 /// Between two looks whether cluster-info is signed with the new token …
@@ -200,7 +203,8 @@ async fn payloads(
     work: &Work,
     versions: &[&str],
 ) -> Result<Vec<Result<SecretString, JoinError>>, Stop> {
-    let parts = JoinParts::of(work)?;
+    let mut parts = JoinParts::of(work)?;
+    let words = filled_in(work, &mut parts.pool).await?;
     // The address is that of now, whenever the machine was planned.
     let endpoint = drift::endpoint(&parts.pool.join);
     work.record(|entry| {
@@ -215,10 +219,40 @@ async fn payloads(
         JoinMethod::Command {
             script,
             secret_file,
-        } => by_command(work, &parts, script, secret_file.as_deref()).await,
+        } => by_command(work, (&parts, &words), script, secret_file.as_deref()).await,
         // Nobody asks: a reload changed the method in between.
         JoinMethod::Itself => Ok(versions.iter().map(|_| Err(JoinError::Changed)).collect()),
     }
+}
+
+/// Fills the kubelet's arguments in for this machine; says what the pool's command may name of its network cards. They are as the VM's
+/// configuration has them, which is read only where a text may name them.
+async fn filled_in(work: &Work, pool: &mut PoolSettings) -> Result<GapValues, Stop> {
+    let JoinSettings {
+        method,
+        kubelet_args,
+        ..
+    } = &mut pool.join;
+    let script = match method {
+        JoinMethod::Command { script, .. } => Some(&*script),
+        _ => None,
+    };
+    let mut texts = kubelet_args.values().chain(script);
+    let words = if texts.any(|text| may_name_cards(text)) {
+        nocloud::words(&vm::ours(work).await?, &work.zone(&work.entry()?))
+    } else {
+        GapValues {
+            zone: work.zone(&work.entry()?).to_string(),
+            ..GapValues::default()
+        }
+    };
+    for (key, text) in kubelet_args {
+        if facts::has_gaps(text) {
+            let what = format!("join.kubelet_args.{key}");
+            *text = work.filled_for_node(&what, text, &words, &[])?;
+        }
+    }
+    Ok(words)
 }
 
 type Payloads = Vec<Result<SecretString, JoinError>>;
@@ -260,7 +294,7 @@ async fn by_agent(
 
 async fn by_command(
     work: &Work,
-    parts: &JoinParts,
+    (parts, cards): (&JoinParts, &GapValues),
     script: &str,
     file: Option<&std::path::Path>,
 ) -> Result<Payloads, Stop> {
@@ -273,7 +307,7 @@ async fn by_command(
         ("provider_id", parts.provider_id.as_deref().unwrap_or("")),
         ("taints", &*taints),
     ];
-    let script = work.filled_with("join.command", script, &words)?;
+    let script = work.filled_for_node("join.command", script, cards, &words)?;
     let secret = match file {
         Some(path) => {
             let path = path.to_owned();

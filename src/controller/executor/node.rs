@@ -8,6 +8,7 @@ use futures::future::{join, join_all};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::config::cloud_init::{self, GapValues};
 use crate::controller::in_place::WrittenAnnotations;
 use crate::controller::journal::JournalEntry;
 use crate::controller::openings::OpeningOrder;
@@ -78,19 +79,21 @@ impl Work {
 
     /// Fills a text of the configuration in for this machine.
     pub(super) fn filled(&self, what: &str, text: &str) -> Result<String, Stop> {
-        self.filled_with(what, text, &[])
+        let entry = self.entry()?;
+        facts::fill(text, &self.facts(&entry)).map_err(|why| unfilled(what, text, &why))
     }
 
-    /// As [`Work::filled`]; `more`: what else the text may name.
-    pub(super) fn filled_with(
+    /// As [`Work::filled`], for a text that may name the machine's network cards and zone, and `further` names.
+    pub(super) fn filled_for_node(
         &self,
         what: &str,
         text: &str,
-        more: &[(&str, &str)],
+        cards: &GapValues,
+        further: &[(&str, &str)],
     ) -> Result<String, Stop> {
         let entry = self.entry()?;
-        facts::fill_with(text, &self.facts(&entry), more)
-            .map_err(|why| Stop::Failed(format!("{what} {text:?}: {why}")))
+        cloud_init::filled_for_node(text, &self.facts(&entry), cards, further)
+            .map_err(|why| unfilled(what, text, &why))
     }
 
     fn facts<'a>(&'a self, entry: &'a JournalEntry) -> Facts<'a> {
@@ -134,7 +137,7 @@ impl Work {
     }
 
     /// What the zone of its node is called.
-    fn zone(&self, entry: &JournalEntry) -> Arc<str> {
+    pub(super) fn zone(&self, entry: &JournalEntry) -> Arc<str> {
         let policy = &self.tools.settings.policy;
         policy.zone_of(&entry.target.region, &entry.target.host)
     }
@@ -146,6 +149,10 @@ impl Work {
             taints.cloned().collect()
         }))
     }
+}
+
+fn unfilled(what: &str, text: &str, why: &str) -> Stop {
+    Stop::Failed(format!("{what} {text:?}: {why}"))
 }
 
 /// The SMBIOS UUID that PVE gave the VM.

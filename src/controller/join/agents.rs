@@ -53,6 +53,7 @@ pub(super) fn payload(
     }
     let mut args = kubelet_args(input);
     args.remove("node-labels");
+    let addresses = args.remove("node-ip");
     let args = args.iter();
     let args: Vec<String> = args
         .map(|(name, value)| format!("{name}={value}"))
@@ -67,6 +68,11 @@ pub(super) fn payload(
         "node-label": own_labels(input.labels),
         "node-taint": taints,
     });
+    // The agent hands it to its kubelet, and tells it to its server's cloud controller and its network besides.
+    if let Some(addresses) = addresses {
+        let addresses: Vec<&str> = addresses.split(',').map(str::trim).collect();
+        configuration["node-ip"] = json!(addresses);
+    }
     if !args.is_empty() {
         configuration["kubelet-arg"] = json!(args);
     }

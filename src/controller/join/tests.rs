@@ -130,7 +130,9 @@ fn agent(
     let secret = SecretString::from("0123456789abcdef".to_owned());
     let settings = JoinSettings {
         method,
-        kubelet_args: [("v".to_owned(), "2".to_owned())].into(),
+        kubelet_args: [("v", "2"), ("node-ip", "192.0.2.10, 2001:db8::10")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
         ..JoinSettings::default()
     };
     payload(&JoinInput {
@@ -159,6 +161,8 @@ fn an_agent_gets_a_drop_in_and_a_token_that_goes() {
             "node-name": "small-abcde",
             "node-label": ["pool=small"],
             "node-taint": ["gpu=yes:NoSchedule", "pve-autoscaler.io/uninitialized=:NoSchedule"],
+            // The agent's own option: its server's cloud controller goes by it.
+            "node-ip": ["192.0.2.10", "2001:db8::10"],
             "kubelet-arg": ["provider-id=proxmox://home/9001", "v=2"],
         })
     );

@@ -6,7 +6,7 @@
 use super::ObjectReader;
 use crate::kubernetes::wire::{Container, ContainerStatus, PodSpec, PodStatus, WireResourceList};
 use crate::model::quantity::Quantity;
-use crate::model::resources::Resources;
+use crate::model::resources::{Resources, is_huge_pages};
 
 impl ObjectReader<'_> {
     /// What the scheduler counts for the pod, with `pods` = 1.
@@ -115,7 +115,7 @@ impl ObjectReader<'_> {
             match name.as_str() {
                 "cpu" => total.cpu_milli = amounts.cpu_milli,
                 "memory" => total.memory = amounts.memory,
-                name if name.starts_with("hugepages-") => {
+                name if is_huge_pages(name) => {
                     let name = self.interner.text(name);
                     let amount = amounts.get(&name);
                     total.extended.insert(name, amount);

@@ -409,11 +409,11 @@ pub fn pool_rules(settings: &Settings, here: impl Fn(&str) -> bool) -> Vec<PoolR
     let pools = pools.map(|(name, pool, there)| {
         let types = pool.instance_types.iter().filter_map(|name| policy.instance_types.get(name));
         let (cores, memory) = types.fold((u32::MAX, i64::MAX), |(cores, memory), size| {
-            (cores.min(size.cores), memory.min(size.memory))
+            let kernel = size.memory / 1000 * pool.reserved.kernel_memory_permille;
+            (cores.min(size.cores), memory.min(size.memory - kernel - size.huge_pages()))
         });
         let milli = i64::from(cores) * 1000 - pool.reserved.cpu_milli;
-        let kernel = pool.reserved.kernel_memory + memory / 1000 * pool.reserved.kernel_memory_permille;
-        let bytes = memory - kernel - pool.reserved.memory - pool.reserved.eviction_memory;
+        let bytes = memory - pool.reserved.kernel_memory - pool.reserved.memory - pool.reserved.eviction_memory;
         PoolRule {
             name: name.to_string(),
             // Of a pool over several regions none has to have any machines.

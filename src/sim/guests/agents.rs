@@ -64,6 +64,10 @@ pub(super) fn read(
     }
     let name = text("node-name");
     let mut args = vec![("node-labels".to_owned(), list("node-label").join(","))];
+    let addresses = list("node-ip");
+    if !addresses.is_empty() {
+        args.push(("node-ip".to_owned(), addresses.join(",")));
+    }
     let pairs = list("kubelet-arg");
     args.extend(
         pairs
@@ -154,7 +158,7 @@ async fn ask(
     })
 }
 
-/// `sim-agent --name NAME --labels LABELS --taints TAINTS --provider-id ID`, as the last line of a script that has the token's file in
+/// `sim-agent --name NAME --labels LABELS --taints TAINTS --provider-id ID --node-ip ADDRESS`, as the last line of a script that has the token's file in
 /// its environment; anything else is a program that this guest lacks.
 pub(super) fn read_command(
     payload: &WrittenPayload,
@@ -182,6 +186,7 @@ pub(super) fn read_command(
     for (name, option_name) in [
         ("node-labels", "--labels"),
         ("provider-id", "--provider-id"),
+        ("node-ip", "--node-ip"),
     ] {
         args.extend(option(option_name).map(|value| (name.to_owned(), value.to_owned())));
     }

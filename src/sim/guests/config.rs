@@ -90,6 +90,13 @@ pub(super) fn refusal(join: &JoinConfiguration) -> Option<String> {
             "invalid configuration: imageGCLowThresholdPercent (--image-gc-low-threshold) {low} must be less than imageGCHighThresholdPercent (--image-gc-high-threshold) {high}"
         ));
     }
+    let mut told = join
+        .arg("node-ip")
+        .into_iter()
+        .flat_map(|all| all.split(','));
+    if let Some(bad) = told.find(|ip| ip.trim().parse::<std::net::IpAddr>().is_err()) {
+        return Some(format!("bad --node-ip {bad:?}"));
+    }
     let soft = of["evictionSoft"].as_object();
     let graceless = soft.and_then(|soft| {
         let mut signals = soft.keys();

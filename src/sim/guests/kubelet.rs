@@ -387,7 +387,7 @@ impl SimKubelet {
         let status = json!({"metadata": {"uid": uid}, "status": {
             "phase": "Running",
             "startTime": seconds,
-            "hostIP": node::address(&self.vm),
+            "hostIP": node::internal(&self.vm, &self.join).first(),
             "podIP": format!("10.244.{}.{}", self.vm.vmid % 250, self.pods.len() % 250 + 2),
             "conditions": [
                 condition("Initialized"), condition("Ready"), condition("ContainersReady"),

@@ -48,6 +48,8 @@ pub struct GuestVm {
     pub disk: u64,
     /// Network address the hypervisor knows for it, if any (`ipconfig0`).
     pub address: Option<String>,
+    /// Fixed addresses of all its cards, without their prefix (`ipconfig0`, `ipconfig1` and so on).
+    pub fixed_addresses: Vec<String>,
     /// PCI devices of its host that it has.
     pub devices: u32,
     /// The ISO in its CD drive.

@@ -60,6 +60,14 @@ fn capacity(
     capacity
 }
 
+/// Bytes of the guest's memory that its kernel set aside as huge pages. A kubelet takes what its capacity has of them off its allocatable
+/// memory (`nodestatus/setters.go`), whether pods use them or not.
+fn huge_pages(spec: &GuestSpec) -> u64 {
+    let pages = spec.extended.iter();
+    let pages = pages.filter(|(name, _)| name.starts_with("hugepages-"));
+    pages.map(|(_, bytes)| bytes).sum()
+}
+
 fn allocatable(
     vm: &GuestVm,
     spec: &GuestSpec,
@@ -77,7 +85,7 @@ fn allocatable(
     let kept = |resource: &str| u64::try_from(config::reserved(join, resource).units).unwrap_or(0);
     let all = memory_kib(vm, spec, fault);
     let evicted = config::memory_eviction(join, all * 1024);
-    let memory = all.saturating_sub((kept("memory") + evicted) / 1024);
+    let memory = all.saturating_sub((kept("memory") + evicted + huge_pages(spec)) / 1024);
     left.insert("memory".to_owned(), json!(format!("{memory}Ki")));
     let disk = vm.disk / 1024 / 100 * 95 * 1024;
     let taken = config::disk_eviction(join, disk) + kept("ephemeral-storage");
@@ -129,7 +137,7 @@ pub(super) fn conditions(ready: bool, moved: Time, now: Time) -> Value {
 }
 
 /// The address of a guest.
-pub(super) fn address(vm: &GuestVm) -> String {
+fn address(vm: &GuestVm) -> String {
     let given = vm
         .address
         .as_deref()
@@ -138,6 +146,21 @@ pub(super) fn address(vm: &GuestVm) -> String {
         || format!("10.20.{}.{}", vm.vmid / 250 % 250, vm.vmid % 250 + 1),
         str::to_owned,
     )
+}
+
+/// The addresses that a kubelet gives its node: what `--node-ip` says, where the guest has it. An address that no card has is refused
+/// at each report, and the node is without any (`nodestatus/setters.go`, `validateNodeIP`).
+pub(super) fn internal(vm: &GuestVm, join: &JoinConfiguration) -> Vec<String> {
+    let first = address(vm);
+    // The unspecified address of a family is none: the kubelet goes by its default route.
+    let told = join.arg("node-ip");
+    let Some(told) = told.filter(|told| !["0.0.0.0", "::"].contains(told)) else {
+        return vec![first];
+    };
+    let told = told.split(',').map(|ip| ip.trim().to_owned());
+    let has = |ip: &String| *ip == first || vm.fixed_addresses.contains(ip);
+    let told: Option<Vec<String>> = told.map(|ip| has(&ip).then_some(ip)).collect();
+    told.unwrap_or_default()
 }
 
 /// The node's status without its conditions.
@@ -151,13 +174,15 @@ pub(super) fn status(
     let versions = [&*spec.k3s, &*spec.rke2, &*spec.kubeadm];
     let version = versions.into_iter().find(|version| !version.is_empty());
     let version = version.unwrap_or("v1.34.1");
+    let own = internal(vm, join).into_iter();
+    let own = own.map(|ip| json!({"type": "InternalIP", "address": ip}));
+    let addresses: Vec<Value> = own
+        .chain([json!({"type": "Hostname", "address": join.node})])
+        .collect();
     json!({
         "capacity": capacity(vm, spec, join, fault),
         "allocatable": allocatable(vm, spec, join, fault),
-        "addresses": [
-            {"type": "InternalIP", "address": address(vm)},
-            {"type": "Hostname", "address": join.node},
-        ],
+        "addresses": addresses,
         "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
         "nodeInfo": {
             "machineID": vm.uuid.replace('-', ""),

@@ -65,8 +65,8 @@ pub struct GuestSpec {
     pub kernel_mib: u64,
     /// Kubelet's `maxPods`.
     pub max_pods: u32,
-    /// Extended resources that device plugins offer on every node.
-    pub extended: BTreeMap<String, u32>,
+    /// Extended resources that device plugins offer on every node, and the bytes of huge pages that the kernel sets aside (`hugepages-2Mi`).
+    pub extended: BTreeMap<String, u64>,
     /// The extended resource that a device plugin offers for each PCI device of the VM; empty: there is no such plugin.
     pub device_resource: String,
     /// Chance of each fault in percent; the first that comes up is the guest's fate.

@@ -33,6 +33,7 @@ fn vm(vmid: u32) -> GuestVm {
         memory_mib: 4096,
         disk: 20 << 30,
         address: None,
+        fixed_addresses: Vec::new(),
         devices: 0,
         seed: None,
     }

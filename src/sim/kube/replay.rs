@@ -121,6 +121,7 @@ fn vm(vmid: u32) -> GuestVm {
         memory_mib: 8_192,
         disk: 20 << 30,
         address: None,
+        fixed_addresses: Vec::new(),
         devices: 0,
         seed: None,
     }

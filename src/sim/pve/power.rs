@@ -388,6 +388,13 @@ impl SimVm {
     /// The VM as its guest sees it.
     pub(super) fn guest(&self) -> GuestVm {
         let address = properties(self.text("ipconfig0"), "").get("ip").copied();
+        let cards = self.config.iter();
+        let cards = cards.filter(|(key, _)| key.starts_with("ipconfig"));
+        let addresses = cards.flat_map(|(_, text)| {
+            let parts = properties(text, "");
+            let fixed = ["ip", "ip6"].map(|key| parts.get(key).and_then(|at| at.split_once('/')));
+            fixed.into_iter().flatten().map(|(ip, _)| ip.to_owned())
+        });
         GuestVm {
             vmid: self.vmid,
             incarnation: self.incarnation,
@@ -398,6 +405,7 @@ impl SimVm {
             memory_mib: self.memory_mib(),
             disk: self.boot_disk(),
             address: address.filter(|ip| *ip != "dhcp").map(str::to_owned),
+            fixed_addresses: addresses.collect(),
             devices: u32::try_from(self.devices.len()).unwrap_or(u32::MAX),
             seed: None,
         }

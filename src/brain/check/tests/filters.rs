@@ -153,6 +153,16 @@ fn a_new_machine_could_run_the_pods_it_is_for() {
         });
     });
     planted(&base, CheckRule::Unfit, &|lab, _| {
+        // Each fits, and the pages are part of the machine's 4 GiB.
+        let kind = lab.policy.instance_types.get_mut("one").expect("one");
+        kind.extended.insert("hugepages-2Mi".into(), 2 << 30);
+        shape(lab, "web", |shape| {
+            shape.requests.memory = 3 << 30;
+            let pages = &mut shape.requests.extended;
+            pages.insert("hugepages-2Mi".into(), 2 << 30);
+        });
+    });
+    planted(&base, CheckRule::Unfit, &|lab, _| {
         lab.policy.instance_types.get_mut("one").expect("one").disk = 1 << 30;
         shape(lab, "web", |shape| shape.requests.ephemeral = 2 << 30);
     });

@@ -105,7 +105,44 @@ fn without_a_word_of_it_machines_are_as_they_were() {
     ] {
         assert!(!write.set.contains_key(key), "{write:?}");
     }
-    assert_eq!((&*write.set["cores"], &*write.set["balloon"]), ("4", "0"));
+    assert_eq!(&*write.set["cores"], "4");
+    assert!(!write.set.contains_key("balloon") && write.delete.is_empty());
+}
+
+/// The device that PVE reads a guest's memory by is there, whatever the template has, and PVE takes nothing; beside CPUs of its own a machine has none.
+#[test]
+fn a_machine_has_the_balloon_device_and_keeps_its_memory() {
+    let (template, pool) = (TemplateSettings::default(), PoolSettings::default());
+    let write = |before: &BTreeMap<String, String>, own: &OwnKeys| {
+        super::write(before, "m", &kind(), (&template, own), &pool)
+    };
+    for of_template in ["512", "0"] {
+        let inherited = config(&[("balloon", of_template)]);
+        let first = write(&inherited, &none());
+        assert_eq!(first.delete, ["balloon"], "{of_template}");
+        assert!(!first.set.contains_key("balloon"), "{first:?}");
+        let after = kept(inherited, first);
+        assert!(!after.contains_key("balloon") && write(&after, &none()).is_empty());
+    }
+    // PVE takes no memory below the minimum that is there, even where that goes in the same call.
+    let inherited = config(&[("balloon", "16384")]);
+    let first = write(&inherited, &none());
+    assert_eq!(first.set["balloon"], "0");
+    assert!(first.delete.is_empty(), "{first:?}");
+    let after = kept(inherited, first);
+    let second = write(&after, &none());
+    assert!(
+        second.set.is_empty() && second.delete == ["balloon"],
+        "{second:?}"
+    );
+    let pinned = OwnKeys {
+        cpus: [("hugepages".to_owned(), "1024".to_owned())].into(),
+        ..OwnKeys::default()
+    };
+    let first = write(&config(&[]), &pinned);
+    assert_eq!(first.set["balloon"], "0");
+    let after = kept(config(&[]), first);
+    assert!(write(&after, &pinned).is_empty());
 }
 
 #[test]
