@@ -47,6 +47,8 @@ pub(super) struct GuestValues {
     pub(super) mtus: BTreeSet<u16>,
     /// `queues` of network cards: as many as the VM's type has cores (true), or none.
     pub(super) multiqueues: BTreeSet<bool>,
+    /// `rate` of network cards, in MB a second.
+    pub(super) rates: BTreeSet<u32>,
     /// Models of network cards.
     pub(super) models: BTreeSet<&'static str>,
     /// First halves of MAC addresses.
@@ -115,6 +117,7 @@ impl BrokerPolicy {
                 guest.firewalls.extend(card.passes_firewall());
                 guest.mtus.extend(card.mtu);
                 guest.multiqueues.extend(card.multiqueue);
+                guest.rates.extend(card.rate);
                 let text = card.ipconfig.map(|text| text.trim().to_owned());
                 guest.ipconfigs.extend(text);
             }

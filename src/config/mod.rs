@@ -7,6 +7,8 @@ mod error;
 pub mod file;
 pub mod hardware;
 mod hash;
+pub(crate) mod near;
+mod net_card;
 pub mod new_vm;
 pub mod notification;
 pub mod paths;

@@ -8,6 +8,7 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 use super::error::Collector;
+use super::near::nearest;
 use super::place::{self, KeyPath};
 use super::rules::options;
 
@@ -165,19 +166,14 @@ fn variants<T: DeserializeOwned>(
     Some(format!("expected one of {words}, in quotes"))
 }
 
-/// How alike a key must be to what was written, 1 being the same.
-const ALIKE: f32 = 0.7;
-
 /// The key that was probably meant, of keys in back-ticks.
 fn near(name: &str, keys: &str) -> String {
     let keys: Vec<&str> = keys
         .split(['`', ',', ' '])
         .filter(|key| !key.is_empty())
         .collect();
-    let found = similar::get_close_matches(name.trim_matches('`'), &keys, 1, ALIKE);
-    found
-        .first()
-        .map_or_else(String::new, |key| format!("did you mean `{key}`? "))
+    let found = nearest(name.trim_matches('`'), &keys);
+    found.map_or_else(String::new, |key| format!("did you mean `{key}`? "))
 }
 
 /// serde's messages in the words of the file.

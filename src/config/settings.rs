@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 pub use super::allow::{BrokerAllow, PoolAllow, TypeAllow};
 use super::file::Build;
 use super::hardware::Hardware;
+pub use super::net_card::NetCardSettings;
 use super::new_vm::NewVm;
 use super::notification::NotificationSettings;
 use crate::model::network::{AddressRange, Family};
@@ -145,6 +146,8 @@ pub struct TemplateSettings {
     pub mtu: Option<u16>,
     /// `queues` of `net0`: as many as cores, or none; the template's when absent.
     pub multiqueue: Option<bool>,
+    /// `rate` of `net0`, in MB a second.
+    pub rate: Option<u32>,
     /// Model of `net0`.
     pub nic_model: Option<&'static str>,
     /// Further network cards, `net1` and so on.
@@ -192,42 +195,6 @@ pub struct CloudInitSettings {
     pub network_config: Option<String>,
 }
 
-/// What the file says of a network card.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NetCardSettings {
-    /// The card's bridge; the template's when absent.
-    pub bridge: Option<String>,
-    /// VLAN tag.
-    pub vlan: Option<u16>,
-    /// `firewall`.
-    pub firewall: Option<bool>,
-    /// Security groups; not looked at when absent.
-    pub groups: Option<Vec<String>>,
-    /// `mtu`.
-    pub mtu: Option<u16>,
-    /// `queues`: as many as cores, or none; the template's when absent.
-    pub multiqueue: Option<bool>,
-    /// `virtio`, `e1000` …; the template's when absent.
-    pub model: Option<&'static str>,
-    /// `ipconfigN`; the template's when absent.
-    pub ipconfig: Option<String>,
-    /// The network that gives machines their addresses on it; of the first card its pool says so.
-    pub network: Option<Arc<str>>,
-}
-
-impl NetCardSettings {
-    fn has_groups(&self) -> bool {
-        self.groups
-            .as_ref()
-            .is_some_and(|groups| !groups.is_empty())
-    }
-
-    /// Whether it passes through PVE's firewall; as the template's when absent. The groups of a card that does not do nothing.
-    pub fn passes_firewall(&self) -> Option<bool> {
-        self.firewall.or_else(|| self.has_groups().then_some(true))
-    }
-}
-
 impl TemplateSettings {
     /// The network cards of its machines by number, as far as the file says something of them.
     pub fn cards(&self) -> impl Iterator<Item = (u8, NetCardSettings)> {
@@ -238,6 +205,7 @@ impl TemplateSettings {
             groups: self.security_groups.clone(),
             mtu: self.mtu,
             multiqueue: self.multiqueue,
+            rate: self.rate,
             model: self.nic_model,
             ipconfig: self.ipconfig.clone(),
             network: None,

@@ -314,8 +314,18 @@ fn a_key_with_a_slip_is_told_the_one_that_was_meant() {
         ),
         "{said}"
     );
-    let said = messages("version = 1\n[scale_down]\nsurprise = 1\n");
-    assert!(!said.contains("did you mean"), "{said}");
+    // Letters that are alike make no key of another: what is meant is not there.
+    for unknown in [
+        "[scale_down]\nsurprise = 1\n",
+        "[pool.p.kubelet]\nmemory_manager_policy = \"Static\"\n",
+        "[pool.p]\nrate = 10\n",
+    ] {
+        let said = messages(&format!("version = 1\n{unknown}"));
+        assert!(
+            said.contains("unknown key") && !said.contains("did you mean"),
+            "{said}"
+        );
+    }
 }
 
 #[test]

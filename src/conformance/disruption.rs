@@ -1,15 +1,15 @@
-//! Consolidation and disruption budgets of a pool.
+//! Consolidation, disruption budgets and rollout of a pool.
 
 use std::collections::BTreeSet;
 
 use crate::model::disruption::{
-    Cause, Consolidation, ConsolidationPolicy, NodeBudget, Saving, Share, Window,
+    Cause, Consolidation, ConsolidationPolicy, NodeBudget, Rollout, Saving, Share, Window,
 };
 use crate::model::policy::PoolPolicy;
 use crate::model::time::Span;
 
 use super::fields::CaseFields;
-use super::scalars::{decimal, millionths, several, span, text, whole};
+use super::scalars::{decimal, millionths, several, span, text, truth, whole};
 use super::value::{CaseError, CaseValue};
 
 /// Karpenter's `disruption` of a NodePool: `{consolidationPolicy, consolidateAfter, budgets}`.
@@ -83,6 +83,26 @@ fn saving(value: &CaseValue) -> Result<Saving, CaseError> {
             price: millionths(value)?,
         }),
     }
+}
+
+/// Which outdated nodes a pool replaces, by the names that the configuration has for it.
+pub(super) fn rollout(fields: &mut CaseFields<'_>) -> Result<Option<Rollout>, CaseError> {
+    let drifted = fields.with("replace_drifted", truth)?.unwrap_or(false);
+    let expire_after = fields.with("expire_after", span)?;
+    let at_once = fields.take("max_rollout_parallelism");
+    if !drifted && expire_after.is_none() {
+        let idle = at_once.map(|value| {
+            value.wrong(
+                "max_rollout_parallelism means something only with replace_drifted or expire_after",
+            )
+        });
+        return idle.map_or(Ok(None), Err);
+    }
+    Ok(Some(Rollout {
+        drifted,
+        expire_after,
+        max_parallel: at_once.map(whole).transpose()?.unwrap_or(1),
+    }))
 }
 
 /// `[3, 10%, {nodes: 0, schedule: "0 9 * * *", duration: 8h, causes: [underused]}]`.

@@ -7,11 +7,12 @@ use crate::model::host_bounds::HostOverrides;
 use crate::model::policy::RegionPolicy;
 use crate::model::quantity::Quantity;
 use crate::model::region::{Host, HostLoad, Region, Storage};
+use crate::model::time::Time;
 use crate::model::topology::HostTopology;
 
 use super::fields::CaseFields;
 use super::objects::{name_of, named};
-use super::scalars::{permille, quantity, several, shared, text, truth, whole};
+use super::scalars::{permille, quantity, several, shared, text, time, truth, whole};
 use super::stage::{CaseWorld, REGION};
 use super::topologies;
 use super::value::{CaseError, CaseValue};
@@ -41,7 +42,7 @@ pub(super) struct CaseHost {
 /// Reads `hosts`, or makes the usual ones and those that pools name.
 pub(super) fn read(case: &mut CaseFields<'_>, stage: &mut CaseWorld) -> Result<(), CaseError> {
     let hosts = if let Some(value) = case.take("hosts") {
-        described(value)?
+        described(value, stage.now)?
     } else {
         let pools = stage.policy.pools.values();
         let of_pools = pools.flat_map(|pool| pool.hosts.iter().cloned());
@@ -65,11 +66,11 @@ pub(super) fn read(case: &mut CaseFields<'_>, stage: &mut CaseWorld) -> Result<(
 }
 
 /// The hosts that a list or a map describes.
-pub(super) fn described(value: &CaseValue) -> Result<Vec<CaseHost>, CaseError> {
+pub(super) fn described(value: &CaseValue, now: Time) -> Result<Vec<CaseHost>, CaseError> {
     let hosts = named(value)?.into_iter();
     let hosts = hosts.map(|(name, item)| match (&name, item.scalar()) {
         (None, Some(name)) => Ok(CaseHost::usual(name.into())),
-        _ => host(&item, name.as_ref()),
+        _ => host(&item, name.as_ref(), now),
     });
     hosts.collect()
 }
@@ -112,7 +113,7 @@ impl CaseHost {
     }
 }
 
-fn host(value: &CaseValue, name: Option<&String>) -> Result<CaseHost, CaseError> {
+fn host(value: &CaseValue, name: Option<&String>, now: Time) -> Result<CaseHost, CaseError> {
     let mut fields = CaseFields::of(value, "a host")?;
     let name = name_of(&mut fields, name, "a host")?;
     let mut found = CaseHost::usual(name.into());
@@ -134,12 +135,25 @@ fn host(value: &CaseValue, name: Option<&String>) -> Result<CaseHost, CaseError>
         .with("cpu_used", quantity)?
         .map_or(0, Quantity::milli);
     host.online = fields.with("online", truth)?.unwrap_or(true);
+    host.maintenance = fields.with("maintenance", truth)?.unwrap_or(false);
+    let since = fields.with("evacuated", |value| evacuated(value, now))?;
+    host.evacuated = since.flatten();
     host.load = fields.with("load", load)?;
     found.devices = fields.with("pci", devices)?.unwrap_or_default();
     found.storages = fields.with("storages", storages)?.unwrap_or_default();
     found.own = own(&mut fields)?;
     fields.done()?;
     Ok(found)
+}
+
+/// `true`, or since when a person evacuates the host.
+fn evacuated(value: &CaseValue, now: Time) -> Result<Option<Time>, CaseError> {
+    if let Ok(evacuated) = truth(value) {
+        return Ok(evacuated.then_some(now));
+    }
+    let since = time(value, now);
+    let since = since.map_err(|_| value.expected("true, false, or since when: \"5m ago\""));
+    since.map(Some)
 }
 
 /// What the configuration says of one host, by its keys there.

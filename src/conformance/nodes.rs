@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::model::cluster::{Node, Readiness, ReadyStatus};
+use crate::model::drift::Drift;
 use crate::model::network::NicAddresses;
 use crate::model::policy::{LEAVING_TAINT, PoolPolicy, STARTUP_TAINT, ZONE_LABEL};
 use crate::model::region::{Busy, Failure, Step};
@@ -16,7 +17,7 @@ use super::fields::CaseFields;
 use super::networks;
 use super::objects::{name_of, named};
 use super::pools::taints;
-use super::scalars::{labels, node_labels, resource, resources, span, text, time, truth};
+use super::scalars::{labels, node_labels, resource, resources, several, span, text, time, truth};
 use super::stage::{CaseWorld, Cast, DISK, MachineOwn, REGION, uuid};
 use super::topologies::cpus;
 use super::value::{CaseError, CaseValue};
@@ -172,7 +173,7 @@ fn cast(
     }))
 }
 
-/// What a machine has for itself: addresses of its pool's networks, CPUs of its host.
+/// What a machine has for itself: addresses of its pool's networks, CPUs of its host; and what it was made with that is otherwise now.
 fn own(
     stage: &CaseWorld,
     fields: &mut CaseFields<'_>,
@@ -186,7 +187,18 @@ fn own(
             networks::of_machine(stage, pool, addresses)
         }),
         cpus: fields.with("affinity", cpus)?.unwrap_or_default(),
+        drifted: fields.with("drifted", drifted)?,
     })
+}
+
+/// `[template, labels]`: parts of what the machine was made with, by their names in JSON.
+fn drifted(value: &CaseValue) -> Result<Vec<Drift>, CaseError> {
+    let parts = several(value).into_iter();
+    let parts = parts.map(|part| {
+        serde_json::from_value(text(part)?.into())
+            .map_err(|error| part.wrong(format!("drifted: {error}")))
+    });
+    parts.collect()
 }
 
 /// The region of a node of a pool: where nothing is said, the usual one if the pool is in it.

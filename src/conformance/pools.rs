@@ -209,6 +209,7 @@ fn pool(
     policy.scale_down_disabled = fields.with("scale_down_disabled", truth)?.unwrap_or(false);
     policy.atomic = fields.with("atomic", truth)?.unwrap_or(false);
     policy.consolidation = fields.with("consolidation", disruption::consolidation)?;
+    policy.rollout = disruption::rollout(&mut fields)?;
     policy.budgets = fields
         .with("budgets", disruption::budgets)?
         .unwrap_or_default();

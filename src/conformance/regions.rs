@@ -67,7 +67,7 @@ fn region(
         seen.mappings.clear();
         policy.topologies.clear();
         policy.hosts.clear();
-        for host in hosts::described(value)? {
+        for host in hosts::described(value, stage.now)? {
             host.put(&mut seen, &mut policy);
         }
     }

@@ -13,6 +13,7 @@ use crate::model::action::{Action, CreateSpec, Kind};
 use crate::model::cluster::{Cluster, Node, ObjectKey, Phase, Pod, Readiness, ReadyStatus};
 use crate::model::cpus::CpuSet;
 use crate::model::decision::Decision;
+use crate::model::drift::Drift;
 use crate::model::mark::{Mark, Ownership};
 use crate::model::memory::{self, Memory};
 use crate::model::network::NicAddresses;
@@ -78,6 +79,8 @@ pub(super) struct MachineOwn {
     pub(super) addresses: NicAddresses,
     /// CPUs of its host.
     pub(super) cpus: CpuSet,
+    /// What it was made with that the configuration says otherwise now.
+    pub(super) drifted: Option<Vec<Drift>>,
 }
 
 /// A machine to be put on the stage.
@@ -244,6 +247,10 @@ impl CaseWorld {
             unknown: [].into(),
         };
         self.machine_of(mark, (&cast.region, &cast.host), cast.step);
+        let machine = self.snapshot.machines.get_mut(&cast.name);
+        if let Some(vm) = machine.and_then(|machine| machine.vm.as_mut()) {
+            vm.drifted = own.drifted;
+        }
     }
 
     /// The template of a pool; of one whose template is missing the usual one.
@@ -456,9 +463,14 @@ impl CaseWorld {
         let at = (&action.target.region, &action.target.host);
         self.machine_of(spec.mark.clone(), at, Step::Start);
         self.arrive(&action.target.machine);
-        // Pods of nodes that are leaving come here too; they are bound and have no verdict.
+        // Pods of nodes that are leaving come here too; they are bound and have no verdict. Those of a node that is given up run there until that goes.
+        let given_up = action.reason.given_up();
         for key in action.reason.pending_pods() {
-            self.bind(key, &action.target.machine);
+            let pod = self.snapshot.cluster.pods.get(key);
+            let node = pod.and_then(|pod| pod.node.as_ref()).zip(given_up);
+            if !node.is_some_and(|(node, given_up)| given_up.contains_key(node)) {
+                self.bind(key, &action.target.machine);
+            }
         }
     }
 

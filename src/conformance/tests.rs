@@ -154,6 +154,19 @@ fn what_hosts_cannot_have_is_said() {
             "at most 250 devices",
         ),
         (
+            "hosts: [{name: a, evacuated: soon}]",
+            "expected true, false, or since when",
+        ),
+        ("hosts: [{name: a, maintenance: 5m}]", "true or false"),
+        (
+            "nodes: [{name: n1, pool: ng, drifted: [templates]}]",
+            "unknown variant `templates`",
+        ),
+        (
+            "nodes: [{name: n1, drifted: template}]",
+            "a node has no key \"drifted\"",
+        ),
+        (
             "hosts: [{name: a, storages: {fast: {size: 1Gi, used: 2Gi}}}]",
             "more in use than its size",
         ),
@@ -218,6 +231,10 @@ fn what_hosts_cannot_have_is_said() {
         &["the template \"debain\"; did you mean \"debian\"?"],
     );
     wrong(&of_pool("hugepages: 4K"), &["expected 2M, 1G or any"]);
+    wrong(
+        &of_pool("max_rollout_parallelism: 2"),
+        &["means something only with replace_drifted or expire_after"],
+    );
 }
 
 /// What is expected of addresses and CPUs is compared with what was planned.

@@ -110,7 +110,7 @@ fn hardware(template: &TemplateSettings, pool: &PoolSettings, pinning: Pinning) 
     let cards = template.cards().map(|(number, card)| {
         json!({
             "number": number, "bridge": card.bridge, "vlan": card.vlan, "firewall": card.firewall,
-            "mtu": card.mtu, "multiqueue": card.multiqueue, "model": card.model,
+            "mtu": card.mtu, "multiqueue": card.multiqueue, "rate": card.rate, "model": card.model,
         })
     });
     json!({

@@ -385,12 +385,14 @@ fn net(
         .multiqueue
         .map(|on| if on { cores.min(MAX_QUEUES) } else { 0 }.to_string());
     let vlan = card.vlan.map(|vlan| vlan.to_string());
+    let rate = card.rate.map(|rate| rate.to_string());
     let wanted = [
         ("bridge", card.bridge),
         ("tag", vlan),
         ("firewall", firewall),
         ("mtu", mtu),
         ("queues", queues),
+        ("rate", rate),
     ];
     let as_it_is = card.model.is_none() && mac.is_none();
     if as_it_is && wanted.iter().all(|(_, value)| value.is_none()) {

@@ -372,9 +372,15 @@ impl Reason {
     /// In whose place a new machine comes, in words such as `in place of general-h7cjk, whose host pve2 is evacuated`; `None` where it
     /// comes in the place of no node that is given up.
     pub fn in_place_of(&self) -> Option<String> {
+        let words = self.given_up().map(in_place_of);
+        words.filter(|words| !words.is_empty())
+    }
+
+    /// The nodes that are given up, in whose place a new machine comes, and why they are; `None` of what makes no machine for such.
+    pub fn given_up(&self) -> Option<&BTreeMap<Arc<str>, GivenUp>> {
         match self {
             Reason::PendingPods { in_place_of, .. } | Reason::BelowMin { in_place_of, .. } => {
-                Some(self::in_place_of(in_place_of)).filter(|words| !words.is_empty())
+                Some(in_place_of)
             }
             _ => None,
         }

@@ -343,6 +343,30 @@ fn a_built_template_has_its_resource_pool_and_tags() {
     }
 }
 
+/// Firmware, TPM, screen and what PVE asks of the agent are in the VM of the template, with their disks.
+#[test]
+fn a_built_template_has_the_hardware_that_its_definition_names() {
+    let bench = Bench::new();
+    let lines = "kubernetes = \"1.34\"\nmachine = \"q35\"\nbios = \"ovmf\"\ntpm = true\nvga = \"std\"\n\
+        [template.debian.build.agent]\nfstrim_cloned_disks = false\nfreeze_fs_on_backup = false";
+    bench.define(lines, SUM);
+    bench.good(&["build", "--host", "pve1"]);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let pve = administrator(&bench.simulators);
+    let config = runtime.block_on(pve.vm_config("pve1", 8000));
+    let config = config.expect("it is there").raw;
+    for (key, value) in [
+        ("machine", "q35"),
+        ("bios", "ovmf"),
+        ("vga", "std"),
+        ("agent", "enabled=1,freeze-fs-on-backup=0"),
+    ] {
+        assert_eq!(config.get(key).map(String::as_str), Some(value), "{key}");
+    }
+    assert!(config.contains_key("efidisk0"), "{config:?}");
+    assert!(config["tpmstate0"].contains("version=v2.0"), "{config:?}");
+}
+
 #[test]
 fn a_failing_package_is_told_with_what_the_guest_said_and_leaves_nothing_unless_wanted() {
     let bench = Bench::new();

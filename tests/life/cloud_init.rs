@@ -224,35 +224,49 @@ ethernets:
 """
 "#;
 
-/// A person's texts come to the guest, filled in, also where the guest agent joins it; and a template with another drive for
-/// cloud-init, or none.
+/// The same texts in files beside the configuration, and the lines that name them.
+fn in_files(folder: &std::path::Path) -> String {
+    let texts: toml::Table = toml::from_str(TEXTS).expect("TOML");
+    let lines = texts.iter().map(|(key, text)| {
+        let path = folder.join(key);
+        std::fs::write(&path, text.as_str().expect("a text")).expect("written");
+        format!("{key}_file = {:?}\n", path.display().to_string())
+    });
+    lines.collect()
+}
+
+/// A person's texts come to the guest, filled in, also where the guest agent joins it, whether they are in the configuration or in files
+/// that it names.
 #[test]
 fn texts_of_the_configuration_reach_the_guest() {
-    simulate(async {
-        let scene = Scene::new(5, &with_isos(TEXTS, ""), GuestSpec::default());
-        let (mut seen, mut texts) = (BTreeSet::new(), Vec::new());
-        tokio::select! {
-            biased;
-            () = scene.live(None, 0, visit(), Duration::from_mins(6)) => {}
-            () = watch(&scene, &mut seen, &mut texts) => {}
-        }
-        scene.nothing_is_left();
-        assert_eq!(scene.machines_made(), 1);
-        let text = texts.join("");
-        let host = seen
-            .iter()
-            .next()
-            .expect("one")
-            .split(' ')
-            .next()
-            .expect("a host");
-        let wanted = format!("\"general/small is 9100 on {host} in {host} of default\"");
-        for part in [&*wanted, "dhcp4: True", "nic0:", "fqdn: general-"] {
-            assert!(text.contains(part), "no {part}: {text}");
-        }
-        // A shell script and ours, in base64.
-        assert!(text.contains("Content-Type: text/plain; charset"), "{text}");
-    });
+    let folder = tempfile::tempdir().expect("a folder");
+    for lines in [TEXTS.to_owned(), in_files(folder.path())] {
+        simulate(async {
+            let scene = Scene::new(5, &with_isos(&lines, ""), GuestSpec::default());
+            let (mut seen, mut texts) = (BTreeSet::new(), Vec::new());
+            tokio::select! {
+                biased;
+                () = scene.live(None, 0, visit(), Duration::from_mins(6)) => {}
+                () = watch(&scene, &mut seen, &mut texts) => {}
+            }
+            scene.nothing_is_left();
+            assert_eq!(scene.machines_made(), 1);
+            let text = texts.join("");
+            let host = seen
+                .iter()
+                .next()
+                .expect("one")
+                .split(' ')
+                .next()
+                .expect("a host");
+            let wanted = format!("\"general/small is 9100 on {host} in {host} of default\"");
+            for part in [&*wanted, "dhcp4: True", "nic0:", "fqdn: general-"] {
+                assert!(text.contains(part), "no {part} by {lines}: {text}");
+            }
+            // A shell script and ours, in base64.
+            assert!(text.contains("Content-Type: text/plain; charset"), "{text}");
+        });
+    }
 }
 
 /// Somebody stops a VM while it boots for the first time: it starts again with an image of its own, and a token that counts.

@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
+use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::PveSpec;
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 use pve_autoscaler::sim::world::WorldSpec;
 
 use crate::HASTY;
 use crate::common::{Scene, simulate};
 use crate::hosts::fill;
+use crate::joining::node;
 
 /// The configuration with more lines for the template and for the pool.
 fn config(template: &str, pool: &str) -> String {
@@ -27,7 +30,7 @@ async fn live(config: &str) -> Scene {
 
 #[test]
 fn machines_get_their_network_card_and_weight_before_they_start() {
-    let card = "vlan = 20\nfirewall = true\nmtu = 1400\nmultiqueue = true\n";
+    let card = "vlan = 20\nfirewall = true\nmtu = 1400\nmultiqueue = true\nrate = 125\n";
     simulate(async {
         let scene = live(&config(card, "cpu_units = 300\n")).await;
         assert_eq!(scene.findings(), Vec::<String>::new());
@@ -39,7 +42,10 @@ fn machines_get_their_network_card_and_weight_before_they_start() {
             assert_eq!(vm.config["cpuunits"], "300");
             let (model, rest) = vm.config["net0"].split_once(',').expect("a card");
             assert!(model.starts_with("virtio="), "{model}");
-            assert_eq!(rest, "bridge=vmbr0,firewall=1,mtu=1400,queues=2,tag=20");
+            assert_eq!(
+                rest,
+                "bridge=vmbr0,firewall=1,mtu=1400,queues=2,rate=125,tag=20"
+            );
         }
     });
 }
@@ -74,6 +80,84 @@ fn a_templates_minimum_of_memory_is_not_its_machines() {
             }
         });
     }
+}
+
+/// What PVE's cloud-init drive tells the guest is in the VM before it starts, in PVE's own spelling, and without the keys it is as it was.
+#[test]
+fn machines_get_the_user_the_keys_and_the_upgrade_that_the_file_names() {
+    let key =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMjJysvMzc7P0NHS09TV1tfY2drb3N3e3+Dh4uPk5ebn admin";
+    let written = "ssh-ed25519%20AAAAC3NzaC1lZDI1NTE5AAAAIMjJysvMzc7P0NHS09TV1tfY2drb3N3e3%2BDh4uPk5ebn%20admin";
+    let lines = format!("ssh_keys = [{key:?}]\nci_user = \"ops\"\nci_upgrade = true\n");
+    for (lines, wanted) in [
+        (
+            &*lines,
+            [
+                ("sshkeys", Some(written)),
+                ("ciuser", Some("ops")),
+                ("ciupgrade", Some("1")),
+            ],
+        ),
+        (
+            "",
+            [
+                ("sshkeys", None),
+                ("ciuser", Some("debian")),
+                ("ciupgrade", Some("0")),
+            ],
+        ),
+    ] {
+        simulate(async {
+            let scene = live(&config(lines, "")).await;
+            assert_eq!(scene.findings(), Vec::<String>::new());
+            let vms = scene.world.pve.vms();
+            let machines: Vec<_> = vms.iter().filter(|vm| vm.vmid >= 9100).collect();
+            assert_eq!(machines.len(), 2, "{machines:?}");
+            for vm in machines {
+                assert!(vm.running, "{vm:?}");
+                for (key, value) in wanted {
+                    assert_eq!(vm.config.get(key).map(String::as_str), value, "{key}");
+                }
+            }
+        });
+    }
+}
+
+/// The disk that grows is the one that the file names: one that the template does not have makes no machine, and it is said.
+#[test]
+fn the_disk_that_the_file_names_is_the_one_that_grows() {
+    simulate(async {
+        let scene = live(&config("boot_disk = \"scsi0\"\n", "")).await;
+        let vm = scene.world.pve.vm(9100).expect("a VM");
+        assert!(vm.config["scsi0"].contains("size=20G"), "{vm:?}");
+        let scene = live(&config("boot_disk = \"virtio7\"\n", "")).await;
+        let vms = scene.world.pve.vms();
+        let running = vms.iter().any(|vm| vm.vmid >= 9100 && vm.running);
+        assert!(!running, "{vms:?}");
+        assert!(reported(&scene).contains("virtio7"), "{}", reported(&scene));
+    });
+}
+
+/// A matrix gives sizes, of which the pod's machine is one: its VM has them, and its node the name.
+#[test]
+fn a_machine_is_of_the_matrix_type_that_its_pod_needs() {
+    let matrix = "[instance_matrix.m]\ncores = [1, 2, 4, 8]\nmemory_per_core = [\"2GiB\"]\ndisk = \"20GiB\"\n[instance_type.small]";
+    let file = HASTY
+        .replace("[instance_type.small]", matrix)
+        .replace("instance_types = [\"small\"]", "instance_types = [\"m\"]");
+    simulate(async {
+        let scene = Scene::new(5, &file, GuestSpec::default());
+        let pods = WorkloadPods::of("3", "1Gi");
+        let web = Workload::visit("web", 1, pods, Span::minutes(120));
+        scene.live(None, 0, web, Duration::from_mins(5)).await;
+        let vm = scene.world.pve.vm(9100).expect("a VM");
+        assert_eq!((&*vm.config["cores"], &*vm.config["memory"]), ("4", "8192"));
+        let node = node(&scene);
+        let kind = &node["metadata"]["labels"]["node.kubernetes.io/instance-type"];
+        assert_eq!(kind, "m-4c-8g");
+        assert_eq!(scene.machines_made(), 1);
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
 }
 
 /// A card for storage beside the first one: each machine has it before it starts, with an address of its own on it.

@@ -181,6 +181,41 @@ fn guests_that_start_with_their_host_keep_their_memory() {
     });
 }
 
+/// A VM with ballooning counts with all that it may have, or with what PVE leaves it at least where the file says so.
+#[test]
+fn a_vm_with_ballooning_counts_as_the_file_says() {
+    let guest = |vmid: u32, host: &str, gib: u32, least: Option<u32>| {
+        let balloon = least.map(|gib| ("balloon".to_owned(), (gib << 10).to_string()));
+        let memory = ("memory".to_owned(), (gib << 10).to_string());
+        AdminAct::AddMachine(MachineSpec {
+            vmid,
+            host: host.to_owned(),
+            container: false,
+            template: false,
+            running: true,
+            storage: "shared".to_owned(),
+            disk: 1 << 30,
+            disk_used: 1 << 20,
+            cloudinit: false,
+            pool: None,
+            config: std::iter::once(memory).chain(balloon).collect(),
+        })
+    };
+    for (ballooning, host) in [("minimum", "pve2"), ("maximum", "pve3")] {
+        simulate(async {
+            let lines = format!("host_strategy = \"max-memory\"\nballooning = \"{ballooning}\"\n");
+            let scene = Scene::new(5, &region(&lines), GuestSpec::default());
+            act(&scene, &guest(300, "pve1", 60, None));
+            act(&scene, &guest(301, "pve2", 100, Some(1)));
+            act(&scene, &guest(302, "pve3", 30, None));
+            let time = Duration::from_mins(5);
+            scene.live(None, 0, fill(1), time).await;
+            assert_eq!(made(&scene), on([(host, 1)]), "{ballooning}");
+            assert_eq!(scene.findings(), Vec::<String>::new());
+        });
+    }
+}
+
 /// While a clone is copied PVE shows the VM on the template's host. It counts where it will be: the next machine finds that
 /// host taken.
 #[test]

@@ -216,6 +216,58 @@ fn settings_of_the_kubelet_reach_it_and_are_planned_with() {
     });
 }
 
+/// Every other setting of the kubelet that the file has, each once.
+const EVERY_SETTING: &str = r#"
+kube_reserved = { cpu = "300m" }
+cpu_manager_policy = "static"
+cpu_manager_policy_options = { full-pcpus-only = "true" }
+topology_manager_policy = "restricted"
+topology_manager_scope = "pod"
+eviction_soft = { "memory.available" = "300MiB" }
+eviction_soft_grace_period = { "memory.available" = "90s" }
+eviction_max_pod_grace_period = "60s"
+swap = "limited"
+cluster_dns = ["10.96.0.10", "10.96.0.11"]
+image_gc_high_threshold_percent = 80
+image_gc_low_threshold_percent = 70
+shutdown_grace_period = "60s"
+shutdown_grace_period_critical_pods = "20s"
+allowed_unsafe_sysctls = ["net.core.somaxconn", "net.ipv4.*"]
+"#;
+
+#[test]
+fn every_setting_of_the_kubelet_is_in_the_configuration_that_it_starts_with() {
+    simulate(async {
+        let file = table("kubelet", EVERY_SETTING);
+        let scene = Scene::new(5, &file, GuestSpec::default());
+        let web = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(120));
+        scene.live(None, 0, web, Duration::from_mins(4)).await;
+        assert_eq!(
+            scene.world.guests.kubelet_of(9100),
+            Some(json!({
+                "kubeReserved": {"cpu": "300m"},
+                "cpuManagerPolicy": "static",
+                "cpuManagerPolicyOptions": {"full-pcpus-only": "true"},
+                "topologyManagerPolicy": "restricted",
+                "topologyManagerScope": "pod",
+                "evictionSoft": {"memory.available": "314572800"},
+                "evictionSoftGracePeriod": {"memory.available": "90s"},
+                "evictionMaxPodGracePeriod": 60,
+                "failSwapOn": false,
+                "memorySwap": {"swapBehavior": "LimitedSwap"},
+                "clusterDNS": ["10.96.0.10", "10.96.0.11"],
+                "imageGCHighThresholdPercent": 80,
+                "imageGCLowThresholdPercent": 70,
+                "shutdownGracePeriod": "60s",
+                "shutdownGracePeriodCriticalPods": "20s",
+                "allowedUnsafeSysctls": ["net.core.somaxconn", "net.ipv4.*"],
+            }))
+        );
+        drop(node(&scene));
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
 /// Three pods a node: seven small ones need three machines.
 #[test]
 fn max_pods_are_told_to_the_kubelet() {

@@ -140,6 +140,27 @@ fn each_machine_has_an_address_and_a_full_range_is_a_reason() {
     });
 }
 
+/// A network may leave one family to DHCP: that of the other is out of its range.
+#[test]
+fn a_network_leaves_ipv4_to_dhcp_and_gives_ipv6() {
+    let lan = "[network.lan]\nipv4 = \"dhcp\"\nsubnet6 = \"2001:db8::/64\"\nranges6 = [\"2001:db8::50-2001:db8::5f\"]\n";
+    let config = HASTY
+        .replace(
+            "[instance_type.small]",
+            &format!("{lan}[instance_type.small]"),
+        )
+        .replace("max = 3", "max = 3\nnetwork = \"lan\"");
+    simulate(async {
+        let scene = Scene::new(5, &config, GuestSpec::default());
+        scene.live(None, 0, fill(2), Duration::from_mins(5)).await;
+        assert_eq!(
+            told(&scene),
+            ["ip=dhcp,ip6=2001:db8::50/64", "ip=dhcp,ip6=2001:db8::51/64"]
+        );
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
 /// Pods come and go, the daemon dies at one call after another and is started anew: no address is lost, and none given twice.
 #[test]
 fn addresses_are_freed_and_survive_restarts() {

@@ -112,7 +112,8 @@ fn a_vm_of_settings_boots_from_the_network_and_joins_by_itself() {
 fn an_imported_image_grows_to_the_instance_types_disk() {
     simulate(async {
         let image = "local:import/debian.qcow2";
-        let create = format!("image = \"{image}\"\nbios = \"ovmf\"\ntpm = true\n");
+        let create =
+            format!("image = \"{image}\"\nbios = \"ovmf\"\nsecure_boot = true\ntpm = true\n");
         let spec = WorldSpec {
             seed: 5,
             config: of_settings(&create, ""),
@@ -130,7 +131,8 @@ fn an_imported_image_grows_to_the_instance_types_disk() {
         let vm = scene.world.pve.vm(9100).expect("a VM");
         assert!(vm.config["scsi0"].contains("size=20G"), "{vm:?}");
         assert_eq!(vm.config["bios"], "ovmf");
-        assert!(vm.config.contains_key("efidisk0"));
+        let firmware = &vm.config["efidisk0"];
+        assert!(firmware.contains("pre-enrolled-keys=1"), "{firmware}");
         assert!(vm.config["tpmstate0"].contains("version=v2.0"), "{vm:?}");
         assert_eq!(vm.config["boot"], "order=scsi0");
         drop(node(&scene));

@@ -40,6 +40,9 @@ const ARCH_LABEL: &str = "kubernetes.io/arch";
 /// The VMID of a machine that has none yet; PVE's begin at 100.
 pub(crate) const NO_VMID: u32 = 0;
 
+/// What stands for the name of a machine that has none yet where a label names it: unlike [`NEW`] a label may have it.
+const ANY_NAME: &str = "new";
+
 /// Default price in millionths an hour of one core …
 const CORE_PRICE: i64 = 20_000;
 /// … and of one GiB of memory: memory is what a host runs out of first, CPU can be shared.
@@ -451,8 +454,10 @@ pub(crate) fn labels(
     let mut labels = instance_type.labels.clone();
     labels.extend(pool.labels.iter().map(|(k, v)| (k.clone(), v.clone())));
     if facts::any_gaps(&labels) {
+        // A node that has no name yet has labels with one all the same: pods spread over such a label, or repel each other by it.
+        let unnamed = at.name == NEW;
         let facts = Facts {
-            machine: at.name,
+            machine: if unnamed { ANY_NAME } else { at.name },
             vmid: at.vmid,
             host: at.host,
             region: &pool.region,

@@ -440,6 +440,7 @@ fn net_option(
             guest.firewalls.iter().any(on) && (value == "1" || !grouped)
         }
         "mtu" => guest.mtus.iter().any(|mtu| mtu.to_string() == value),
+        "rate" => guest.rates.iter().any(|rate| rate.to_string() == value),
         "queues" => {
             let kind = policy.allow.types.get(&mark.instance_type);
             let cores = kind.map_or(0, |kind| kind.cores.min(MAX_QUEUES));
@@ -466,7 +467,7 @@ fn named_card(
     model && (wanted.mac == current.mac || wanted.mac.as_ref().is_some_and(own))
 }
 
-/// Only bridge, VLAN, firewall, MTU and queues may differ, and only to what the policy names.
+/// Only bridge, VLAN, firewall, MTU, queues and rate may differ, and only to what the policy names.
 fn net(
     policy: &BrokerPolicy,
     (card, value): (u8, &str),
@@ -528,7 +529,7 @@ fn net(
         && current.rest.iter().all(|(key, _)| named(key));
     if !same || repeated(&wanted) || parts(&wanted.write()) != parts(value) {
         return fail(
-            "only bridge, tag, firewall, mtu and queues may change, and to what the configuration names",
+            "only bridge, tag, firewall, mtu, queues and rate may change, and to what the configuration names",
         );
     }
     Ok(())

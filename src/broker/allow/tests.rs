@@ -613,6 +613,15 @@ fn ssh_keys_may_go_where_the_file_says_so() {
     assert!(file("[]").no_ssh_keys && file("[]").ssh_keys.is_empty());
 }
 
+/// A card may have the rates that some card of the file has, and no others.
+#[test]
+fn rates_are_those_of_the_files_cards() {
+    let text = "version = 1\n[proxmox]\nvmids = \"9000-9019\"\n[template.t]\nvmid = 8000\nrate = 125\n\
+        [[template.t.nic]]\nbridge = \"vmbr1\"\nrate = 20\n[[template.t.nic]]\nbridge = \"vmbr1\"\n";
+    let settings = crate::config::parse(text, "file").expect("it is valid");
+    assert_eq!(BrokerPolicy::of(&settings).guest.rates, [20, 125].into());
+}
+
 /// The configuration call has a parameter for each option that a file may name, and none for one that it may not.
 #[test]
 fn the_options_that_a_file_may_name_are_parameters() {

@@ -147,6 +147,16 @@ const NICS: &[Row] = &[
     ),
     (
         "net0",
+        "virtio=BC:24:11:00:11:22,bridge=vmbr0,firewall=1,rate=125,tag=20",
+        true,
+    ),
+    (
+        "net0",
+        "virtio=BC:24:11:00:11:22,bridge=vmbr0,firewall=1,rate=125,rate=5,tag=20",
+        false,
+    ),
+    (
+        "net0",
         "virtio=BC:24:11:00:11:22,bridge=vmbr0,firewall=1,firewall=0,tag=20",
         false,
     ),
@@ -162,6 +172,7 @@ const NEW_NICS: &[Row] = &[
     ("net1", "virtio,bridge=vmbr0,tag=21", false),
     ("net1", "virtio,bridge=vmbr0,mtu=1500", false),
     ("net1", "virtio,bridge=vmbr0,rate=5", false),
+    ("net1", "virtio,bridge=vmbr0,rate=125", true),
     ("net1", "virtio,bridge=vmbr0,trunks=1", false),
     ("net1", "virtio,bridge=vmbr0,mtu=1400,mtu=1400", false),
     ("net1", "virtio,bridge=vmbr2,bridge=vmbr0", false),

@@ -137,6 +137,7 @@ pub(in crate::broker) fn policy() -> BrokerPolicy {
             vlans: [20].into(),
             mtus: [1400].into(),
             multiqueues: [true].into(),
+            rates: [125].into(),
             cpu_units: [(text("small"), 300)].into(),
             ..GuestValues::default()
         },

@@ -9,6 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::yaml::{YamlData, YamlEntry, YamlNode};
 use crate::cli::redact::without_secrets;
+use crate::config::near::distance;
 
 /// What a setting takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -524,20 +525,6 @@ fn nearest(key: &str) -> Option<(&'static str, SettingKind)> {
     // Longer ones are no misspelling, and cost more to compare.
     let near = |name: &str| key.len() <= 64 && distance(&plain(name), &key) <= 2;
     KNOWN.iter().find(|(name, _)| near(name)).copied()
-}
-
-fn distance(one: &str, other: &str) -> usize {
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (position, a) in one.bytes().enumerate() {
-        let mut corner = row[0];
-        row[0] = position + 1;
-        for (column, b) in other.bytes().enumerate() {
-            let changed = corner + usize::from(a != b);
-            corner = row[column + 1];
-            row[column + 1] = changed.min(row[column] + 1).min(corner + 1);
-        }
-    }
-    row[other.len()]
 }
 
 fn may_be_secret(key: &str) -> bool {

@@ -96,6 +96,10 @@ pub struct NetCard {
     /// It gets as many queues as the machine has cores (64 at most).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multiqueue: Option<bool>,
+    /// How much it sends and receives at most, in MB a second. Default: as the template has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub rate: Option<u32>,
     /// Cloud-init's `ipconfig` of it, such as `ip=dhcp`; no fixed address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipconfig: Option<String>,

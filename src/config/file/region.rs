@@ -265,6 +265,10 @@ pub struct Template {
     /// `net0`, a `virtio` card, gets as many queues as the machine has cores (64 at most).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multiqueue: Option<bool>,
+    /// How much `net0` sends and receives at most, in MB a second (PVE's unit; 125 is a gigabit). Default: as the template has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub rate: Option<u32>,
     /// What `net0` looks like to the guest. Default: as the template has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nic_model: Option<NicModel>,

@@ -9,12 +9,10 @@ use serde::de::value::{Error as ValueError, MapDeserializer};
 use super::Problems;
 use super::regions::ResolvedRegions;
 use crate::config::file::{self, Chipset};
+use crate::config::near::nearest;
 use crate::config::place::KeyPath;
 use crate::config::settings::{Channel, TemplateSettings};
 use crate::config::vm_options::{self, VmOptions};
-
-/// How alike a name must be to what was written, 1 being the same.
-const ALIKE: f32 = 0.7;
 
 /// The options of a template's machines, as they are written to PVE.
 pub(super) fn options(
@@ -67,8 +65,7 @@ fn name_fault(name: &str, template: &str) -> Option<String> {
 fn near(name: &str, own: &[String], template: &str) -> String {
     let options: Vec<String> = vm_options::names().collect();
     let all: Vec<&str> = options.iter().chain(own).map(String::as_str).collect();
-    let near = similar::get_close_matches(name, &all, 1, ALIKE);
-    match near.first() {
+    match nearest(name, &all) {
         Some(near) if vm_options::may_be_named(near) => format!("did you mean `{near}`? "),
         Some(near) => format!("did you mean `{near}` of [template.{template}]? "),
         None => String::new(),

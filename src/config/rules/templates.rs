@@ -21,6 +21,8 @@ use crate::model::network::fixed_addresses;
 pub(super) const BRIDGE: &str = "a bridge such as vmbr0, at most 15 characters";
 /// Further network cards of a machine at most: the broker lets so many be written.
 pub(super) const MAX_NICS: usize = 7;
+/// MB a second of a network card at most: more than any card has.
+const MAX_RATE: u32 = 100_000;
 
 /// The templates.
 pub(super) fn templates(
@@ -64,6 +66,7 @@ pub(super) fn templates(
                 vm_firewall: template.vm_firewall,
                 mtu: template.mtu,
                 multiqueue: template.multiqueue,
+                rate: template.rate,
                 nic_model: template.nic_model.map(file::NicModel::called),
                 hardware: hardware::hardware(template, &path, problems),
                 nics: template.nic.iter().map(card).collect(),
@@ -150,6 +153,7 @@ fn check_template(
         problems.add(&path.at("ipconfig"), why);
     }
     check_card(path, template.vlan, template.mtu, problems);
+    check_rate(path, template.rate, problems);
     check_groups(
         template.security_groups.as_deref(),
         template.firewall,
@@ -174,6 +178,7 @@ fn card(nic: &file::NetCard) -> NetCardSettings {
         groups: nic.security_groups.clone(),
         mtu: nic.mtu,
         multiqueue: nic.multiqueue,
+        rate: nic.rate,
         model: nic.model.map(file::NicModel::called),
         ipconfig: nic.ipconfig.clone(),
         network: nic.network.as_deref().map(shared),
@@ -194,6 +199,14 @@ pub(super) fn check_card(
     let mtu = mtu.is_none_or(|mtu| mtu == 1 || (576..=65520).contains(&mtu));
     problems.unless(mtu, &path.at("mtu"), || {
         "expected an MTU, 576 to 65520, or 1 for the bridge's".to_owned()
+    });
+}
+
+/// How much a card sends and receives at most.
+fn check_rate(path: &KeyPath, rate: Option<u32>, problems: &mut Problems) {
+    let rate = rate.is_none_or(|rate| (1..=MAX_RATE).contains(&rate));
+    problems.unless(rate, &path.at("rate"), || {
+        format!("expected MB a second, 1 to {MAX_RATE}")
     });
 }
 
@@ -233,6 +246,7 @@ fn check_nics(nics: &[file::NetCard], path: &KeyPath, problems: &mut Problems) {
                 .to_owned()
         });
         check_card(&path, nic.vlan, nic.mtu, problems);
+        check_rate(&path, nic.rate, problems);
         check_groups(
             nic.security_groups.as_deref(),
             nic.firewall,

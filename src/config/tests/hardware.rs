@@ -48,7 +48,7 @@ fn hardware_is_written_as_pve_writes_it() {
 }
 
 /// Lines of the template, and what is said of them.
-const OF_TEMPLATES: [(&str, &str); 14] = [
+const OF_TEMPLATES: [(&str, &str); 16] = [
     (
         "sockets = 3",
         "pool.small.template = \"debian\": its machines have 3 sockets (template.debian.sockets), and the 2 cores of instance type s",
@@ -85,6 +85,11 @@ const OF_TEMPLATES: [(&str, &str); 14] = [
     (
         "[[template.debian.nic]]\nbridge = \"vmbr1\"\nmodel = \"e1000\"\nmultiqueue = true",
         "nic.0.multiqueue = true: only virtio cards",
+    ),
+    ("rate = 0", "rate = 0: expected MB a second, 1 to 100000"),
+    (
+        "[[template.debian.nic]]\nbridge = \"vmbr1\"\nrate = 100001",
+        "nic.0.rate = 100001: expected MB a second",
     ),
     (
         "mac_prefix = \"BD:24:11\"",

@@ -103,6 +103,7 @@ fn each_part_has_its_name() {
         ("vmid = 9000", "vmid = 9001", Drift::Template),
         ("\"host\"", "\"x86-64-v3\"", Drift::Hardware),
         ("vmid = 9000", "vmid = 9000\nvlan = 20", Drift::Hardware),
+        ("vmid = 9000", "vmid = 9000\nrate = 125", Drift::Hardware),
         ("max = 3", "max = 3\nhugepages = \"2M\"", Drift::Hardware),
         (
             "vmid = 9000",

@@ -154,6 +154,16 @@ fn a_network_card_gets_what_the_file_says_and_keeps_the_rest() {
         "virtio=AA:BB:CC:00:11:22,bridge=vmbr0,firewall=0,mtu=1400,queues=4,rate=5"
     );
     assert_eq!(first.set["cpuunits"], "300");
+    // The template's rate stays unless the file has one.
+    let limited = TemplateSettings {
+        rate: Some(125),
+        ..template.clone()
+    };
+    let limited = write(&before, "m", &kind(), (&limited, &none()), &pool);
+    assert_eq!(
+        limited.set["net0"],
+        "virtio=AA:BB:CC:00:11:22,bridge=vmbr0,firewall=0,mtu=1400,queues=4,rate=125"
+    );
     let second = write(
         &applied(before, first),
         "m",

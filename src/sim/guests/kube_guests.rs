@@ -136,6 +136,13 @@ impl KubeGuests {
         Some(credentials.bearer.clone())
     }
 
+    /// What of its `KubeletConfiguration` the kubelet of a VM was given.
+    pub fn kubelet_of(&self, vmid: u32) -> Option<serde_json::Value> {
+        let machines = self.inner.lock();
+        let (join, _) = machines.by_vmid.get(&vmid)?.joined.as_ref()?;
+        Some(join.kubelet.clone())
+    }
+
     /// How many VMs are powered on.
     pub fn running(&self) -> usize {
         let machines = self.inner.lock();

@@ -139,6 +139,9 @@ fn net(key: &str, text: &str) -> Result<(), String> {
             why.map_err(|why| format!("format error\n{key}.{name}: {why}"))?;
         }
     }
+    if let Some(Err(why)) = options.get("rate").map(|given| positive(given)) {
+        return bad(format!("rate: {why}"));
+    }
     for name in ["firewall", "link_down"] {
         if let Some(given) = options.get(name).filter(|given| !is_boolean(given)) {
             return bad(format!(
@@ -173,6 +176,15 @@ pub(super) fn range(given: &str, least: i64, most: i64) -> Result<(), String> {
         Err(_) => Err(format!("type check ('integer') failed - got '{given}'")),
         Ok(number) if number < least => Err(format!("value must have a minimum value of {least}")),
         Ok(number) if number > most => Err(format!("value must have a maximum value of {most}")),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// A number of 0 or more, which need not be whole.
+fn positive(given: &str) -> Result<(), String> {
+    match given.parse::<f64>() {
+        Err(_) => Err(format!("type check ('number') failed - got '{given}'")),
+        Ok(number) if number < 0.0 => Err("value must have a minimum value of 0".to_owned()),
         Ok(_) => Ok(()),
     }
 }
@@ -452,6 +464,7 @@ mod tests {
             ("net0", "virtio=BC:24:11:00:11:22,bridge=vmbr0,firewall=1"),
             ("net0", "virtio,bridge=vmbr0,tag=20"),
             ("net0", "virtio,bridge=vmbr0,firewall=0,mtu=1,queues=64"),
+            ("net0", "virtio,bridge=vmbr0,rate=0.5"),
             ("net1", "model=e1000,macaddr=BC:24:11:00:11:22"),
             ("cpu", "host"),
             ("cpu", "x86-64-v2-AES,flags=+aes"),
@@ -483,6 +496,8 @@ mod tests {
             ("net0", "virtio,bridge=vmbr0,mtu=0"),
             ("net0", "virtio,bridge=vmbr0,firewall=2"),
             ("net0", "virtio,bridge=vmbr0,queues=many"),
+            ("net0", "virtio,bridge=vmbr0,rate=fast"),
+            ("net0", "virtio,bridge=vmbr0,rate=-1"),
             ("net0", "virtio=ZZ,bridge=vmbr0"),
             ("net0", "virtio=01:24:11:00:11:22,bridge=vmbr0"),
             ("net0", "virtio=BC:24:11:00:11:22,bridge=vmbr0,tag=5000"),
