@@ -86,7 +86,18 @@ pub(super) fn judge_pool(
     }
     let usable = || seen.hosts.iter().filter(|(host, _)| pool.may_use(host));
     let ready = |host: &HostResource| host.online && !host.maintenance;
-    if !usable().any(|(_, host)| ready(host)) {
+    // Hosts that the pool names and that are not there are told above.
+    let excluded = pool.hosts.is_empty() && usable().next().is_none() && !seen.hosts.is_empty();
+    if excluded {
+        findings
+            .wrong(format!(
+                "pool {name}: all hosts are excluded: {}",
+                names(seen)
+            ))
+            .mend(
+                "take one that machines may be on out of exclude_hosts of the pool or its region",
+            );
+    } else if !usable().any(|(_, host)| ready(host)) {
         findings
             .wrong(format!(
                 "pool {name}: none of its hosts is online and out of maintenance"

@@ -19,6 +19,12 @@ use crate::model::network::fixed_addresses;
 
 /// What a bridge's name is expected to be.
 pub(super) const BRIDGE: &str = "a bridge such as vmbr0, at most 15 characters";
+/// What name servers are expected to be.
+pub(super) const NAME_SERVERS: &str =
+    "addresses of name servers with spaces between, such as \"192.0.2.1 192.0.2.2\"";
+/// What a search domain is expected to be.
+pub(super) const SEARCH_DOMAINS: &str =
+    "a DNS domain such as home.example, or some with spaces between";
 /// Further network cards of a machine at most: the broker lets so many be written.
 pub(super) const MAX_NICS: usize = 7;
 
@@ -141,8 +147,18 @@ fn check_template(
             syntax::user,
             "a user's name: letters, digits, '_', '-' and '.', at most 32, a letter or '_' first",
         ),
-        ("nameserver", &template.nameserver, one_line, line),
-        ("searchdomain", &template.searchdomain, one_line, line),
+        (
+            "nameserver",
+            &template.nameserver,
+            syntax::name_servers,
+            NAME_SERVERS,
+        ),
+        (
+            "searchdomain",
+            &template.searchdomain,
+            syntax::search_domains,
+            SEARCH_DOMAINS,
+        ),
     ] {
         problems.text(&path.at(key), value.as_deref(), holds, expected);
     }
