@@ -154,6 +154,7 @@ pub(super) fn resolve(file: &ConfigFile, problems: &mut Problems) -> Settings {
     hardware::check_sockets(&templates, &instance_types, &pools, problems);
     topology::check(&regions, (&pools, &instance_types, &templates), problems);
     cloud_init::deliveries(&mut templates, &pools, problems);
+    pools::tell_templates(&mut templates, &pools);
     cloud_init::check_machines(file, &templates, (&pools, &networks), problems);
     pools::check_vmids(&regions, &pools, problems);
     networks::check(&templates, (&pools, &networks), problems);

@@ -88,6 +88,7 @@ pub(super) fn templates(
                     .map(|texts| cloud_init::texts(texts, &path.at("cloud_init"), problems)),
                 build: template.build.clone().map(Arc::new),
                 new_vm: creations::new_vm(template, &path, problems),
+                pools: BTreeMap::new(),
             },
         );
     }

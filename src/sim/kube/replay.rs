@@ -123,6 +123,8 @@ fn vm(vmid: u32) -> GuestVm {
         address: None,
         devices: 0,
         seed: None,
+        frozen: false,
+        unlinked: false,
     }
 }
 
