@@ -220,14 +220,20 @@ const SPOILT: &[Spoiling] = &[
         name: "the template's CPUs are frozen at its start",
         spoil: |given, _| given.set("freeze", Some("1")),
         with: "",
-        doctor: ("templates", "VM 9000 starts with its CPUs frozen (freeze: 1)"),
+        doctor: (
+            "templates",
+            "VM 9000 starts with its CPUs frozen (freeze: 1)",
+        ),
         daemon: Some("VM 9000 starts with its CPUs frozen (freeze: 1)"),
     },
     Spoiling {
         name: "the template has arguments for QEMU",
         spoil: |given, _| given.set("args", Some("-no-fd-bootchk")),
         with: "",
-        doctor: ("templates", "VM 9000 has arguments of its own for QEMU (args)"),
+        doctor: (
+            "templates",
+            "VM 9000 has arguments of its own for QEMU (args)",
+        ),
         // It works: whoever set them knows what they are.
         daemon: None,
     },

@@ -7,6 +7,7 @@ use super::lab::{GI, Lab, lab, owner};
 use model::action::Kind;
 use model::host_bounds::HostOverrides;
 use model::hosts::HostStrategy;
+use model::network::{AddressRange, NetworkPolicy};
 use model::policy::ZONE_LABEL;
 use model::region::{GuestKind, HostLoad, Step, TemplateCopy, Vm};
 use model::report::PodVerdict;
@@ -113,6 +114,14 @@ fn a_pool_without_a_template_is_told_of() {
     assert!(told[0].ends_with(": it has a fixed address"), "{told:?}");
     let on_card = |card: u8| {
         let lab = shared.clone().with(|lab| {
+            let ip = |last: u8| std::net::Ipv4Addr::new(192, 0, 2, last).into();
+            let range = AddressRange {
+                first: ip(50),
+                last: ip(99),
+            };
+            let ranges = vec![range];
+            let network = NetworkPolicy { ranges };
+            lab.policy.networks.insert("lan".into(), network);
             let pool = lab.policy.pools.get_mut("p").expect("p");
             pool.networks.insert(card, "lan".into());
         });
