@@ -58,7 +58,8 @@ pub fn inspect(
         start(vmid, config, template, &mut add);
         disks(vmid, config, template, &mut add);
         hardware(vmid, config, &mut add);
-        inherited::of_one_vm(vmid, config, template, is_shared, &mut add);
+        inherited::of_one_vm(vmid, config, template, &mut add);
+        inherited::of_files(vmid, config, is_shared, &mut add);
         inherited::of_no_use(vmid, config, template, &mut add);
     }
     let shared = shared_addresses(vmid, config, template).into_iter();

@@ -172,8 +172,8 @@ pub(super) fn resolve(file: &ConfigFile, problems: &mut Problems) -> Settings {
     hardware::warn(file, &policy.instance_types, &pools, &mut warnings);
     let notifications = notifications::notifications(&file.notification, problems);
     notifications::warn(&notifications, &mut warnings);
-    let telemetry = telemetry::telemetry(&file.telemetry, problems, &mut warnings);
     Settings {
+        telemetry: telemetry::telemetry(&file.telemetry, problems, &mut warnings),
         configured: !regions.is_empty() && !pools.is_empty(),
         warnings,
         policy,
@@ -197,7 +197,6 @@ pub(super) fn resolve(file: &ConfigFile, problems: &mut Problems) -> Settings {
         web,
         recorder: file.recorder.settings(),
         notifications: Arc::new(notifications),
-        telemetry,
         text: Arc::default(),
     }
 }

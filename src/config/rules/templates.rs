@@ -148,21 +148,10 @@ fn check_template(
             syntax::user,
             "a user's name: letters, digits, '_', '-' and '.', at most 32, a letter or '_' first",
         ),
-        (
-            "nameserver",
-            &template.nameserver,
-            syntax::name_servers,
-            NAME_SERVERS,
-        ),
-        (
-            "searchdomain",
-            &template.searchdomain,
-            syntax::search_domains,
-            SEARCH_DOMAINS,
-        ),
     ] {
         problems.text(&path.at(key), value.as_deref(), holds, expected);
     }
+    check_names(template, path, problems);
     if let Some(why) = template.ipconfig.as_deref().and_then(ipconfig::fault) {
         problems.add(&path.at("ipconfig"), why);
     }
@@ -180,6 +169,22 @@ fn check_template(
         ssh_key,
         "a public key such as \"ssh-ed25519 AAAA… name\"",
         problems,
+    );
+}
+
+/// How machines look names up.
+fn check_names(template: &file::Template, path: &KeyPath, problems: &mut Problems) {
+    problems.text(
+        &path.at("nameserver"),
+        template.nameserver.as_deref(),
+        syntax::name_servers,
+        NAME_SERVERS,
+    );
+    problems.text(
+        &path.at("searchdomain"),
+        template.searchdomain.as_deref(),
+        syntax::search_domains,
+        SEARCH_DOMAINS,
     );
 }
 

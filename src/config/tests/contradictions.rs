@@ -44,7 +44,7 @@ fn names_for_addresses_and_sentences_for_domains_are_errors() {
         ),
         (
             template("searchdomain = \"\""),
-            format!("template.debian.searchdomain = \"\": {domain}"),
+            domain.to_owned(),
         ),
         (
             build("nameserver = \"foo\""),

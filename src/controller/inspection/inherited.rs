@@ -16,12 +16,11 @@ fn keys<'a>(config: &'a VmConfig, bus: &str) -> Vec<(&'a str, &'a str)> {
         .collect()
 }
 
-/// Devices of the host, CPUs, memory and files that every clone inherits, and that are for one VM.
+/// Devices of the host, CPUs and memory that every clone inherits, and that are for one VM.
 pub(super) fn of_one_vm(
     vmid: u32,
     config: &VmConfig,
     template: &TemplateSettings,
-    is_shared: impl Fn(&str) -> bool,
     add: &mut impl FnMut(bool, String),
 ) {
     for (name, value) in keys(config, "hostpci") {
@@ -66,6 +65,15 @@ pub(super) fn of_one_vm(
             ),
         );
     }
+}
+
+/// Files that every clone inherits, and that only some hosts may have.
+pub(super) fn of_files(
+    vmid: u32,
+    config: &VmConfig,
+    is_shared: impl Fn(&str) -> bool,
+    add: &mut impl FnMut(bool, String),
+) {
     if let Some(hook) = config.raw.get("hookscript") {
         add(
             false,
