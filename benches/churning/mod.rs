@@ -433,6 +433,7 @@ fn empty(now: Time) -> Snapshot {
     }
     let copy = TemplateCopy {
         fault: None,
+        shared_addresses: BTreeMap::new(),
         uuid: None,
         redefined: false,
         vmid: 100,

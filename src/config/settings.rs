@@ -2,7 +2,7 @@
 //!
 //! The brain gets [`Settings::policy`] and nothing else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -178,6 +178,19 @@ pub struct TemplateSettings {
     pub build: Option<Arc<Build>>,
     /// What its machines are made of, if no VM is cloned for them.
     pub new_vm: Option<Arc<NewVm>>,
+    /// The pools whose machines are made of it, by name.
+    pub pools: BTreeMap<Arc<str>, TemplateUser>,
+}
+
+/// A pool whose machines are made of a template, as far as it matters to what they inherit of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TemplateUser {
+    /// Machines at most.
+    pub max: u32,
+    /// The network cards that a network gives addresses, by number.
+    pub networks: BTreeSet<u8>,
+    /// Its machines have huge pages by the pool's own key.
+    pub hugepages: bool,
 }
 
 /// `[template.NAME.cloud_init]`; the texts with gaps ([`crate::config::cloud_init`]), read from their files.

@@ -1,5 +1,7 @@
 //! How names must be written, by Kubernetes' and PVE's own rules.
 
+use std::net::IpAddr;
+
 use crate::model::facts;
 
 /// A DNS label (RFC 1123): lower-case letters, digits and `-`, at most 63.
@@ -11,6 +13,26 @@ pub(crate) fn dns_label(text: &str) -> bool {
 /// A DNS subdomain (RFC 1123): labels joined by dots, at most 253.
 pub(super) fn dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(dns_label)
+}
+
+/// What PVE takes for name servers or search domains: some with spaces, commas or semicolons between (`PVE::Tools::split_list`).
+fn listed(text: &str) -> impl Iterator<Item = &str> {
+    let parts = text.split([' ', ',', ';']);
+    parts.filter(|part| !part.is_empty())
+}
+
+/// Addresses of name servers. PVE takes names as well, which no guest could look up.
+pub(super) fn name_servers(text: &str) -> bool {
+    listed(text).next().is_some() && listed(text).all(|one| one.parse::<IpAddr>().is_ok())
+}
+
+/// Search domains, in capitals too, and with the dot that ends a full name.
+pub(super) fn search_domains(text: &str) -> bool {
+    let domain = |one: &str| {
+        let one = one.strip_suffix('.').unwrap_or(one);
+        dns_subdomain(&one.to_ascii_lowercase())
+    };
+    listed(text).next().is_some() && listed(text).all(domain)
 }
 
 /// A label's or annotation's key: `[prefix/]name`.

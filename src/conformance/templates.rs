@@ -204,6 +204,7 @@ impl CaseTemplate {
         });
         TemplateCopy {
             fault: self.fault.as_deref().map(Into::into),
+            shared_addresses: BTreeMap::new(),
             uuid: None,
             redefined: false,
             vmid,

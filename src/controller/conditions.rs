@@ -10,7 +10,7 @@ use crate::model::condition::{Condition, ConditionKind as Kind, Knows};
 use crate::model::foreign::ForeignText;
 use crate::model::memory::Backoff;
 use crate::model::reasons::{Held, Reasons, Warning};
-use crate::model::region::{Busy, Step};
+use crate::model::region::{Busy, Step, TemplateCopy};
 use crate::model::report::{PodVerdict, Scope};
 use crate::model::time::{Span, Time};
 use crate::model::words;
@@ -439,18 +439,35 @@ fn of_failures(turn: &Turn, now: Time, seen: &mut FoundConditions) {
 fn of_templates(turn: &Turn, seen: &mut FoundConditions) {
     for (region, state) in &turn.snapshot.regions {
         for (template, copies) in &state.templates {
+            let told = |copy: &TemplateCopy, fault: &ForeignText| {
+                format!("VMID {} on {}: {fault}", copy.vmid, copy.host)
+            };
             let faults = copies.iter().filter_map(|copy| {
                 let fault = copy.fault.as_ref()?;
-                Some(format!("VMID {} on {}: {fault}", copy.vmid, copy.host))
+                Some(told(copy, fault))
             });
             let faults = first(faults);
+            let shared = copies.iter().flat_map(|copy| {
+                let shared = copy.shared_addresses.values();
+                shared.map(move |fault| told(copy, fault))
+            });
+            let shared = first(shared);
+            let at = format!("{region}/{template}");
             if !faults.is_empty() {
                 seen.add(
                     Kind::TemplateFault,
-                    format!("{region}/{template}"),
+                    at,
                     format!("The template {template} has a fault: no machine is made of it."),
                     faults,
                     "Mend the template, or build it anew with `pve-autoscaler template build`.",
+                );
+            } else if !shared.is_empty() {
+                seen.add(
+                    Kind::TemplateFault,
+                    at,
+                    format!("The template {template} has a fixed address, and pools whose machines would share it make none of it."),
+                    shared,
+                    "Take the address out of the template, or give the pool a network ([network.NAME]).",
                 );
             }
         }

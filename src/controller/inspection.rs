@@ -3,11 +3,15 @@
 //! A clone inherits its template's configuration but for what the first write sets anew
 //! ([`crate::controller::vm_config`]): what is wrong in the template is wrong in every machine.
 
+mod inherited;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::config::settings::TemplateSettings;
 use crate::pve::{StorageResource, VmConfig};
+
+pub use inherited::{has_fixed_address, shared_addresses};
 
 /// Types of storages without linked clones, whatever the format of a volume (`PVE::Storage::LVMPlugin`, `ISCSIPlugin`:
 /// `volume_has_feature`). Those of files clone any format: the clone is a qcow2 file on top of it.
@@ -31,31 +35,48 @@ const OF_BASES: [&str; 9] = [
 pub struct TemplateFault {
     /// No machine made of it would ever join, or PVE makes none: none is tried.
     pub fatal: bool,
+    /// It is one to pools alone that have no network on this network card.
+    pub card: Option<u8>,
     /// What it is and what helps; begins with the template as `VM N`.
     pub text: String,
 }
 
-/// Everything that is wrong with the template `vmid`.
-pub fn inspect(vmid: u32, config: &VmConfig, template: &TemplateSettings) -> Vec<TemplateFault> {
+/// Everything that is wrong with the template `vmid`. `is_shared` tells whether all hosts have the same storage of a name.
+pub fn inspect(
+    vmid: u32,
+    config: &VmConfig,
+    template: &TemplateSettings,
+    is_shared: impl Fn(&str) -> bool,
+) -> Vec<TemplateFault> {
     let mut faults = Vec::new();
     {
         let mut add = |fatal: bool, text: String| {
             let text = format!("VM {vmid} {text}");
-            faults.push(TemplateFault { fatal, text });
+            let card = None;
+            faults.push(TemplateFault { fatal, card, text });
         };
         start(vmid, config, template, &mut add);
         disks(vmid, config, template, &mut add);
         hardware(vmid, config, &mut add);
-        inherited(vmid, config, &mut add);
+        inherited::of_one_vm(vmid, config, template, &mut add);
+        inherited::of_files(vmid, config, is_shared, &mut add);
+        inherited::of_no_use(vmid, config, template, &mut add);
     }
+    let shared = shared_addresses(vmid, config, template).into_iter();
+    faults.extend(shared.map(|(card, text)| TemplateFault {
+        fatal: true,
+        card: Some(card),
+        text,
+    }));
     faults
 }
 
-/// The first fault for which no machine is made of the template.
+/// The first fault for which no machine is made of the template, whatever the pool.
 pub fn obstacle(vmid: u32, config: &VmConfig, template: &TemplateSettings) -> Option<String> {
-    let faults = inspect(vmid, config, template).into_iter();
+    // No machine fails for a file that some hosts lack alone.
+    let faults = inspect(vmid, config, template, |_| true).into_iter();
     faults
-        .filter(|fault| fault.fatal)
+        .filter(|fault| fault.fatal && fault.card.is_none())
         .map(|fault| fault.text)
         .next()
 }
@@ -311,63 +332,6 @@ fn hardware(vmid: u32, config: &VmConfig, add: &mut impl FnMut(bool, String)) {
     }
 }
 
-/// Settings that every clone inherits, and that are for one VM.
-fn inherited(vmid: u32, config: &VmConfig, add: &mut impl FnMut(bool, String)) {
-    let key = |bus: &str| {
-        let keys = config.raw.iter();
-        keys.filter(|(key, _)| numbered(key, bus))
-            .map(|(key, value)| (key.as_str(), value.as_str()))
-            .collect::<Vec<_>>()
-    };
-    for (name, value) in key("hostpci") {
-        if !value.contains("mapping=") {
-            add(
-                false,
-                format!(
-                    "passes the device {value} through ({name}), which one machine of a host can have; a mapping of alike devices (--{name} mapping=NAME) is for several"
-                ),
-            );
-        }
-    }
-    for (name, value) in key("usb") {
-        if !value.contains("mapping=")
-            && !value.starts_with("spice")
-            && !value.starts_with("host=spice")
-        {
-            add(
-                false,
-                format!(
-                    "passes the USB device {value} through ({name}), which one machine of a host can have; qm set {vmid} --delete {name}"
-                ),
-            );
-        }
-    }
-    if let Some(cores) = config.raw.get("affinity") {
-        add(
-            false,
-            format!(
-                "is pinned to the host's CPUs {cores} (affinity), and so would all its machines be; qm set {vmid} --delete affinity"
-            ),
-        );
-    }
-    if let Some(hook) = config.raw.get("hookscript") {
-        add(
-            false,
-            format!(
-                "has the hook script {hook}, which runs for every machine and must be on every host; qm set {vmid} --delete hookscript"
-            ),
-        );
-    }
-    if let Some(custom) = config.raw.get("cicustom") {
-        add(
-            false,
-            format!(
-                "has its cloud-init data from {custom} (cicustom): a machine starts only on hosts that have this file; qm set {vmid} --delete cicustom"
-            ),
-        );
-    }
-}
-
 /// `net0`, `usb3`: a bus with a number.
 fn numbered(key: &str, bus: &str) -> bool {
     key.strip_prefix(bus).is_some_and(|number| {
@@ -376,208 +340,4 @@ fn numbered(key: &str, bus: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::{Value, json};
-
-    fn good() -> Value {
-        json!({
-            "template": 1, "agent": "1", "boot": "order=scsi0", "net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0",
-            "scsi0": "local:base-8000-disk-0,size=8G", "ide2": "local:vm-8000-cloudinit,media=cdrom",
-            "vga": "serial0", "serial0": "socket", "protection": 1, "balloon": 512, "onboot": 1, "tags": "old",
-            "hostpci0": "mapping=gpu",
-        })
-    }
-
-    fn said(change: &Value) -> Vec<TemplateFault> {
-        let mut config = good();
-        let object = config.as_object_mut().expect("an object");
-        for (key, value) in change.as_object().expect("an object") {
-            if value.is_null() {
-                object.remove(key);
-            } else {
-                object.insert(key.clone(), value.clone());
-            }
-        }
-        inspect(8000, &VmConfig::read(&config), &TemplateSettings::default())
-    }
-
-    #[test]
-    fn what_the_first_write_sets_anew_is_no_fault() {
-        assert_eq!(said(&json!({})), []);
-    }
-
-    #[test]
-    fn every_fault_is_one_sentence_and_those_that_stop_machines_are_told_apart() {
-        for (change, fatal, words) in [
-            (
-                json!({"template": null}),
-                true,
-                "is no template; qm template 8000",
-            ),
-            (json!({"agent": null}), true, "no guest agent enabled"),
-            (
-                json!({"agent": "enabled=0"}),
-                true,
-                "no guest agent enabled",
-            ),
-            (json!({"lock": "backup"}), true, "is locked (backup)"),
-            (
-                json!({"scsi0": null, "boot": null}),
-                true,
-                "no disk that it boots from",
-            ),
-            (json!({"ide2": null}), false, "no cloud-init drive"),
-            (
-                json!({"ide0": "local:vm-8000-cloudinit-2,media=cdrom"}),
-                false,
-                "two cloud-init drives, ide0 and ide2",
-            ),
-            (json!({"net0": null}), false, "no network card"),
-            (
-                json!({"boot": "order=net0;scsi0"}),
-                false,
-                "boots from the network first (net0)",
-            ),
-            (
-                json!({"boot": "order=scsi0;ide0"}),
-                false,
-                "has ide0 in its boot order",
-            ),
-            (json!({"bios": "ovmf"}), false, "without an EFI disk"),
-            (json!({"serial0": null}), false, "its screen on serial0"),
-            (json!({"kvm": 0}), false, "without hardware virtualisation"),
-            (
-                json!({"hostpci0": "0000:01:00.0"}),
-                false,
-                "the device 0000:01:00.0 through (hostpci0)",
-            ),
-            (json!({"usb0": "host=1234:5678"}), false, "USB device"),
-            (
-                json!({"affinity": "0-3"}),
-                false,
-                "pinned to the host's CPUs 0-3",
-            ),
-            (
-                json!({"hookscript": "local:snippets/x"}),
-                false,
-                "hook script local:snippets/x",
-            ),
-            (
-                json!({"cicustom": "user=local:snippets/u"}),
-                false,
-                "cloud-init data from user=local",
-            ),
-        ] {
-            let faults = said(&change);
-            let [fault] = &faults[..] else {
-                panic!("{change}: {faults:?}")
-            };
-            assert!(fault.text.starts_with("VM 8000 "), "{fault:?}");
-            assert!(fault.text.contains(words), "{change}: {fault:?}");
-            assert_eq!(fault.fatal, fatal, "{fault:?}");
-        }
-    }
-
-    #[test]
-    fn the_tables_own_settings_count() {
-        let with = |template: &TemplateSettings| inspect(8000, &VmConfig::read(&good()), template);
-        let named = TemplateSettings {
-            boot_disk: Some("virtio7".to_owned()),
-            ..TemplateSettings::default()
-        };
-        assert_eq!(with(&named)[0].text, "VM 8000 has no virtio7");
-        // Who joins at the first boot needs neither agent nor PVE's own drive.
-        let bare = serde_json::json!({"template": 1, "net0": "virtio,bridge=vmbr0", "scsi0": "a:base-8000-disk-0", "boot": "order=scsi0"});
-        let bare =
-            |template: &TemplateSettings| inspect(8000, &VmConfig::read(&bare), template).len();
-        let first = TemplateSettings {
-            first_boot: true,
-            cloud_init: Some(std::sync::Arc::default()),
-            ..TemplateSettings::default()
-        };
-        assert_eq!((bare(&TemplateSettings::default()), bare(&first)), (2, 0));
-    }
-
-    /// By `volume_has_feature` of PVE's storage plugins, which looks at the storage's type and the volume's name.
-    #[test]
-    fn where_pve_links_no_clone_is_known_by_storage_and_volume() {
-        let why = |kind: &str, volume: &str| {
-            let raw = json!({"template": 1, "digest": "d", "scsi0": format!("s:{volume},size=8G"),
-                "ide2": "s:vm-8000-cloudinit,media=cdrom", "tpmstate0": "s:vm-8000-disk-1,size=4M"});
-            unlinkable(8000, &VmConfig::read(&raw), |_| Some(kind.into()))
-        };
-        for (kind, volume) in [
-            ("lvmthin", "base-8000-disk-0"),
-            ("dir", "8000/base-8000-disk-0.raw"),
-            ("nfs", "8000/base-8000-disk-0.qcow2"),
-            ("rbd", "base-7000-disk-0/base-8000-disk-0"),
-            ("btrfs", "8000/vm-8000-disk-0.raw"),
-            ("zfs", "base-8000-disk-0"),
-            ("somebodys", "thing"),
-        ] {
-            assert_eq!(why(kind, volume), None, "{kind} {volume}");
-        }
-        for (kind, volume, words) in [
-            (
-                "lvm",
-                "base-8000-disk-0",
-                "(lvm), which has no linked clones",
-            ),
-            (
-                "lvm",
-                "base-8000-disk-0.qcow2",
-                "(lvm), which has no linked clones",
-            ),
-            (
-                "iscsidirect",
-                "lun0",
-                "has no linked clones; clone = \"full\"",
-            ),
-            ("zfspool", "vm-8000-disk-0", "which is no base image"),
-            ("zfs", "vm-8000-disk-0", "which is no base image"),
-            ("rbd", "vm-8000-disk-0", "which is no base image"),
-        ] {
-            let said = why(kind, volume).unwrap_or_default();
-            assert!(said.contains(words), "{kind} {volume}: {said}");
-        }
-    }
-
-    #[test]
-    fn a_storage_for_other_things_is_refused_with_what_its_type_allows() {
-        let why = |kind: &str, content: &[&str]| {
-            let content = content.iter().map(|one| (*one).to_owned()).collect();
-            let storage = StorageResource {
-                plugin: kind.into(),
-                content,
-                ..StorageResource::default()
-            };
-            refuses_disks("s", &storage)
-        };
-        assert_eq!(why("rbd", &["images"]), None);
-        assert_eq!(why("btrfs", &["iso", "images"]), None);
-        assert_eq!(why("dir", &[]), None, "nobody told");
-        let said = why("iscsi", &["images"]).unwrap_or_default();
-        assert!(said.contains("PVE makes none there; another"), "{said}");
-        for kind in ["cephfs", "esxi", "pbs"] {
-            let said = why(kind, &["backup"]).unwrap_or_default();
-            assert!(said.contains("of a type that holds no disks"), "{said}");
-            assert!(!said.contains("pvesm set"), "no content helps: {said}");
-        }
-        let said = why("nfs", &["backup", "iso"]).unwrap_or_default();
-        assert!(
-            said.contains("pvesm set s --content backup,iso,images"),
-            "{said}"
-        );
-        for (kind, content, can) in [
-            ("cephfs", "snippets", true),
-            ("btrfs", "import", true),
-            ("somebodys", "iso", true),
-            ("rbd", "iso", false),
-            ("zfspool", "snippets", false),
-            ("zfs", "rootdir", false),
-        ] {
-            assert_eq!(can_hold(kind, content), can, "{kind} {content}");
-        }
-    }
-}
+mod tests;

@@ -137,8 +137,11 @@ impl KnownConfig {
 
     /// For how long the reading is good as long as nothing seems to change.
     fn stale_after(&self, vmid: u32) -> Duration {
-        let faulty =
-            || inspection::obstacle(vmid, &self.config, &TemplateSettings::default()).is_some();
+        // Where no machines would share a fixed address, it is read as often all the same: pools are not known here.
+        let faulty = || {
+            inspection::obstacle(vmid, &self.config, &TemplateSettings::default()).is_some()
+                || inspection::has_fixed_address(&self.config)
+        };
         match self.config.ownership() {
             Ownership::Unmarked if self.fingerprint.template && faulty() => STALE_FAULTY,
             Ownership::Unmarked if self.fingerprint.template => STALE_TEMPLATE,

@@ -69,6 +69,10 @@ impl<'a> RegionTemplates<'a> {
                 Some(TemplateCopy {
                     vmid: *vmid,
                     fault: fault((*vmid, config), template, &guest.host, resources).map(Into::into),
+                    shared_addresses: inspection::shared_addresses(*vmid, config, template)
+                        .into_iter()
+                        .map(|(card, why)| (card, why.into()))
+                        .collect(),
                     host: guest.host.clone(),
                     shared: tied.is_none(),
                     tied: tied.map(Into::into),
@@ -118,6 +122,7 @@ fn of_settings(
         tied: None,
         disk: 0,
         fault: fault.map(Into::into),
+        shared_addresses: BTreeMap::new(),
         disks,
         uuid: None,
         redefined: false,

@@ -177,12 +177,10 @@ pub fn write(
         let further = further.filter(|key| !wanted.contains_key(*key));
         write.delete.extend(further.cloned());
     }
-    // NUMA nodes are ours alone too: with further ones of a template the memory would not sum up, and the VM not start.
-    if !network.cpus.is_empty() {
-        let further = current.keys().filter(|key| is_numa(key));
-        let further = further.filter(|key| !wanted.contains_key(*key));
-        write.delete.extend(further.cloned());
-    }
+    // NUMA nodes are ours alone too: those of a template are of its own size, the memory would not sum up, and the VM not start.
+    let further = current.keys().filter(|key| is_numa(key));
+    let further = further.filter(|key| !wanted.contains_key(*key));
+    write.delete.extend(further.cloned());
     for (key, value) in wanted {
         if !same(&key, current.get(&key).map(String::as_str), &value) {
             write.set.insert(key, value);

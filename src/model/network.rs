@@ -213,6 +213,26 @@ pub fn fixed_addresses(value: &str) -> impl Iterator<Item = IpAddr> + '_ {
     })
 }
 
+/// The same value with none of its fixed addresses: in the place of each stands what DHCP, or IPv6's own way, gives, and their gateways go.
+pub fn without_fixed_addresses(value: &str) -> String {
+    let fixed = |key: &str| {
+        let mut parts = value.split(',').filter(|part| part.trim().starts_with(key));
+        parts.any(|part| fixed_addresses(part).next().is_some())
+    };
+    let (fixed4, fixed6) = (fixed("ip="), fixed("ip6="));
+    let parts = value.split(',').filter_map(|part| {
+        let key = part.split_once('=').map_or("", |(key, _)| key.trim());
+        match key {
+            "ip" if fixed4 => Some("ip=dhcp"),
+            "ip6" if fixed6 => Some("ip6=auto"),
+            "gw" if fixed4 => None,
+            "gw6" if fixed6 => None,
+            _ => Some(part),
+        }
+    });
+    parts.collect::<Vec<&str>>().join(",")
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -263,6 +283,28 @@ mod tests {
         let six = network.next(Family::V6, Some(ip("2001:db8::ffff")), &taken);
         assert_eq!(six, Some(ip("2001:db8::1:0")));
         assert_eq!(network.size(Family::V6), 3);
+    }
+
+    #[test]
+    fn in_the_place_of_a_fixed_address_stands_what_gives_one() {
+        for (value, without) in [
+            ("ip=192.0.2.9/24,gw=192.0.2.1", "ip=dhcp"),
+            ("gw=192.0.2.1,ip=192.0.2.9/24,ip6=auto", "ip=dhcp,ip6=auto"),
+            ("ip6=2001:db8::9/64,gw6=fe80::1", "ip6=auto"),
+            (
+                "ip=192.0.2.9/24,gw=192.0.2.1,ip6=2001:db8::9/64,gw6=2001:db8::1",
+                "ip=dhcp,ip6=auto",
+            ),
+            ("ip=dhcp,ip6=2001:db8::9/64", "ip=dhcp,ip6=auto"),
+            ("ip=dhcp", "ip=dhcp"),
+            ("ip6=dhcp", "ip6=dhcp"),
+        ] {
+            assert_eq!(without_fixed_addresses(value), without, "{value}");
+            assert_eq!(
+                fixed_addresses(&without_fixed_addresses(value)).next(),
+                None
+            );
+        }
     }
 
     #[test]

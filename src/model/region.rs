@@ -224,6 +224,9 @@ pub struct TemplateCopy {
     /// Why no machine is made of it: none would join, or PVE would make none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<ForeignText>,
+    /// Why a pool makes no machine of it, by the network card on which it has no network: machines would share a fixed address there.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub shared_addresses: BTreeMap<u8, ForeignText>,
     /// The template's SMBIOS UUID, by which it is told from another template that later has its VMID; `None` where its configuration names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<Arc<str>>,

@@ -195,6 +195,49 @@ const SPOILT: &[Spoiling] = &[
         daemon: Some("VM 9000 has no guest agent enabled"),
     },
     Spoiling {
+        name: "the template has a fixed address, and the pool may have two machines",
+        spoil: |given, _| given.set("ipconfig0", Some("ip=192.0.2.50/24,gw=192.0.2.1")),
+        with: "",
+        doctor: (
+            "templates",
+            "VM 9000 has a fixed address (ipconfig0: ip=192.0.2.50/24,gw=192.0.2.1) that all its machines would have, and pool general may have 2",
+        ),
+        daemon: Some("VM 9000 has a fixed address (ipconfig0: "),
+    },
+    Spoiling {
+        name: "the template's card has no link",
+        spoil: |given, _| {
+            given.set(
+                "net0",
+                Some("virtio=BC:24:11:00:00:01,bridge=vmbr0,link_down=1"),
+            );
+        },
+        with: "",
+        doctor: ("templates", "VM 9000 has no link at net0 (link_down=1)"),
+        daemon: Some("VM 9000 has no link at net0 (link_down=1)"),
+    },
+    Spoiling {
+        name: "the template's CPUs are frozen at its start",
+        spoil: |given, _| given.set("freeze", Some("1")),
+        with: "",
+        doctor: (
+            "templates",
+            "VM 9000 starts with its CPUs frozen (freeze: 1)",
+        ),
+        daemon: Some("VM 9000 starts with its CPUs frozen (freeze: 1)"),
+    },
+    Spoiling {
+        name: "the template has arguments for QEMU",
+        spoil: |given, _| given.set("args", Some("-no-fd-bootchk")),
+        with: "",
+        doctor: (
+            "templates",
+            "VM 9000 has arguments of its own for QEMU (args)",
+        ),
+        // It works: whoever set them knows what they are.
+        daemon: None,
+    },
+    Spoiling {
         name: "the template is locked",
         spoil: |given, _| {
             given.acts.push(AdminAct::Lock {

@@ -162,6 +162,86 @@ fn check_live_says_what_is_wrong_with_templates() {
     assert!(said.contains(mute), "{said}");
 }
 
+/// What is said of the template where somebody set this key of its VM, as lines.
+fn said_with(key: &str, value: &str, changes: &[(&str, &str)]) -> Vec<String> {
+    let mut spec = PveSpec::default();
+    let machine = spec.machines.iter_mut().find(|vm| vm.vmid == 9000);
+    let config = &mut machine.expect("the template").config;
+    config.insert(key.into(), value.into());
+    let (_, said) = check_changed(&spec, TEMPLATE, "9100-9120", changes);
+    let lines = said
+        .lines()
+        .filter(|line| line.contains("template debian: VM 9000"));
+    lines.map(str::to_owned).collect()
+}
+
+/// Each of these is inherited by every machine; some keep machines from being made.
+#[test]
+fn check_live_says_what_machines_inherit_that_is_for_one_vm_alone() {
+    let down = "virtio=BC:24:11:00:00:01,bridge=vmbr0";
+    for (key, value, words) in [
+        (
+            "ipconfig0",
+            "ip=192.0.2.50/24,gw=192.0.2.1",
+            "WRONG: template debian: VM 9000 has a fixed address (ipconfig0: ip=192.0.2.50/24,gw=192.0.2.1) that all its machines would have, and pool general may have 2; \
+             qm set 9000 --ipconfig0 ip=dhcp, or a network in the pool's table",
+        ),
+        (
+            "net0",
+            &*format!("{down},link_down=1"),
+            "WRONG: template debian: VM 9000 has no link at net0 (link_down=1), and no machine would reach anything; qm set 9000 --net0 virtio=BC:24:11:00:00:01,bridge=vmbr0",
+        ),
+        (
+            "freeze",
+            "1",
+            "WRONG: template debian: VM 9000 starts with its CPUs frozen (freeze: 1), and so would all its machines: none would boot; qm set 9000 --delete freeze",
+        ),
+        (
+            "args",
+            "-no-fd-bootchk",
+            "warning: template debian: VM 9000 has arguments of its own for QEMU (args)",
+        ),
+        (
+            "hugepages",
+            "1024",
+            "warning: template debian: VM 9000 takes its memory from huge pages (hugepages: 1024)",
+        ),
+        (
+            "cicustom",
+            "vendor=local:snippets/agent.yaml",
+            "warning: template debian: VM 9000 has its cloud-init data from vendor=local:snippets/agent.yaml (cicustom)",
+        ),
+    ] {
+        let said = said_with(key, value, &[]);
+        let [line] = &said[..] else {
+            panic!("{key}: {said:?}")
+        };
+        assert!(line.starts_with(words), "{words:?} is not in {line}");
+    }
+}
+
+/// An address of the file's, or a pool of one machine, takes a fixed address' harm away; all hosts have what is on a shared storage.
+#[test]
+fn check_live_passes_what_machines_may_inherit() {
+    let named = format!("vm_name = \"{TEMPLATE}\"");
+    let dhcp = format!("{named}\nipconfig = \"ip=dhcp\"");
+    let network = "max = 2\nnetwork = \"lan\"\n[network.lan]\nsubnet = \"192.0.2.0/24\"\nranges = [\"192.0.2.60-192.0.2.69\"]\n";
+    let fixed = ("ipconfig0", "ip=192.0.2.50/24");
+    for ((key, value), changes) in [
+        (fixed, vec![(&*named, &*dhcp)]),
+        (fixed, vec![("max = 2\n", "max = 1\n")]),
+        (fixed, vec![("max = 2\n", network)]),
+        (("cicustom", "vendor=shared:snippets/agent.yaml"), vec![]),
+        (("numa0", "cpus=0-1,memory=2048"), vec![]),
+    ] {
+        let said = said_with(key, value, &changes);
+        let [line] = &said[..] else {
+            panic!("{key}: {said:?}")
+        };
+        assert!(line.starts_with("ok: template debian: VM 9000"), "{line}");
+    }
+}
+
 /// Where a linked clone is not possible PVE says so only when it is asked for one.
 #[test]
 fn check_live_says_that_a_storage_has_no_linked_clones() {

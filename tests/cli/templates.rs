@@ -367,6 +367,25 @@ fn a_built_template_has_the_hardware_that_its_definition_names() {
     assert!(config["tpmstate0"].contains("version=v2.0"), "{config:?}");
 }
 
+/// What a build needs for its own boot where there is no DHCP server is no machine's.
+#[test]
+fn the_address_of_a_build_is_not_passed_on() {
+    let bench = Bench::new();
+    let lines = "kubernetes = \"1.34\"\nipconfig = \"ip=192.0.2.9/24,gw=192.0.2.1,ip6=2001:db8::9/64\"\nnameserver = \"192.0.2.1\"";
+    bench.define(lines, SUM);
+    bench.good(&["build", "--host", "pve1"]);
+    let client = administrator(&bench.simulators);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let config = runtime.block_on(client.vm_config("pve1", 8000));
+    let config = config.expect("it is told").raw;
+    assert_eq!(config["ipconfig0"], "ip=dhcp,ip6=auto");
+    for key in ["nameserver", "cicustom"] {
+        assert!(!config.contains_key(key), "{key}: {config:?}");
+    }
+    // It is what the file defines all the same.
+    assert_eq!(bench.listed(), ["debian pve1 8000 built ready current 0"]);
+}
+
 #[test]
 fn a_failing_package_is_told_with_what_the_guest_said_and_leaves_nothing_unless_wanted() {
     let bench = Bench::new();

@@ -213,6 +213,72 @@ ranges = [\"192.0.2.50-192.0.2.59\"]
     });
 }
 
+/// Two machines' worth of pods where somebody set these keys of the template's own VM.
+async fn live_with(keys: &[(&str, &str)], config: &str) -> Scene {
+    let mut pve = PveSpec::default();
+    let template = pve.machines.iter_mut().find(|vm| vm.vmid == 9000);
+    let template = template.expect("the template");
+    for (key, value) in keys {
+        template.config.insert((*key).to_owned(), (*value).into());
+    }
+    let scene = Scene::of(WorldSpec {
+        seed: 5,
+        pve,
+        kube: KubeSpec::default(),
+        guests: GuestSpec::default(),
+        config: config.to_owned(),
+    });
+    let time = Duration::from_mins(5);
+    scene.live(None, 0, fill(2), time).await;
+    scene
+}
+
+/// What a template made by hand has where there is no DHCP: no two machines ever get it, and they are told why there are none. With an
+/// address of the file's they are made.
+#[test]
+fn a_templates_fixed_address_is_given_to_no_two_machines() {
+    let fixed = "ip=192.0.2.50/24,gw=192.0.2.1";
+    let keys = [("ipconfig0", fixed)];
+    simulate(async {
+        let scene = live_with(&keys, HASTY).await;
+        let vms = scene.world.pve.vms();
+        assert!(vms.iter().all(|vm| vm.vmid < 9100), "{vms:?}");
+        let words =
+            format!("VM 9000 has a fixed address (ipconfig0: {fixed}) that all its machines");
+        let said = reported(&scene);
+        assert!(said.contains(&words), "{said}");
+    });
+    simulate(async {
+        let scene = live_with(&keys, &config("ipconfig = \"ip=dhcp\"\n", "")).await;
+        assert_eq!(scene.findings(), Vec::<String>::new());
+        let vms = scene.world.pve.vms();
+        let machines: Vec<_> = vms.iter().filter(|vm| vm.vmid >= 9100).collect();
+        assert_eq!(machines.len(), 2, "{machines:?}");
+        for vm in machines {
+            assert!(vm.running, "{vm:?}");
+            assert_eq!(vm.config["ipconfig0"], "ip=dhcp");
+        }
+    });
+}
+
+/// PVE starts no VM whose NUMA nodes have another memory than it has: those of a template, which are of its own size, go.
+#[test]
+fn machines_have_no_numa_nodes_of_their_template() {
+    simulate(async {
+        let keys = [("numa", "1"), ("numa0", "cpus=0-1,memory=2048")];
+        let scene = live_with(&keys, HASTY).await;
+        assert_eq!(scene.findings(), Vec::<String>::new());
+        let vms = scene.world.pve.vms();
+        let machines: Vec<_> = vms.iter().filter(|vm| vm.vmid >= 9100).collect();
+        assert_eq!(machines.len(), 2, "{machines:?}");
+        for vm in machines {
+            assert!(vm.running, "{vm:?}");
+            assert!(!vm.config.contains_key("numa0"), "{vm:?}");
+            assert_eq!((&*vm.config["numa"], &*vm.config["memory"]), ("1", "4096"));
+        }
+    });
+}
+
 /// PVE starts no VM whose MTU is above its bridge's: nothing runs, nothing is left over, and PVE's words are told.
 #[test]
 fn an_mtu_above_the_bridges_is_said_in_pves_words() {

@@ -37,7 +37,8 @@ pub(crate) fn copy<'a>(
         .filter(|copy| *copy.host == *host || (copy.shared && online(&copy.host)));
     let mut lacks = None;
     let clonable = within.filter(|copy| {
-        let lack = lack(region, copy, host).or_else(|| unknown_size(region, (pool, copy), host));
+        let lack =
+            lack(region, (pool, copy), host).or_else(|| unknown_size(region, (pool, copy), host));
         let complete = lack.is_none();
         lacks = lacks.take().or(lack);
         complete
@@ -52,10 +53,18 @@ pub(crate) fn copy<'a>(
     })
 }
 
-/// What a host lacks for a clone of a template: a template of which machines can come, or a storage that PVE shows on other
+/// What a host lacks for a clone of a template: a template of which machines of the pool can come, or a storage that PVE shows on other
 /// hosts only, or shows as not available.
-fn lack(region: &Region, copy: &TemplateCopy, host: &str) -> Option<HostRefused> {
-    if let Some(fault) = &copy.fault {
+fn lack(
+    region: &Region,
+    (pool, copy): (&PoolPolicy, &TemplateCopy),
+    host: &str,
+) -> Option<HostRefused> {
+    let shared = copy.shared_addresses.iter();
+    // A network of the pool takes the place of the template's address.
+    let mut shared = shared.filter(|(card, _)| !pool.networks.contains_key(card));
+    let fault = copy.fault.as_ref();
+    if let Some(fault) = fault.or_else(|| shared.next().map(|(_, fault)| fault)) {
         return Some(HostRefused::TemplateFault {
             fault: fault.clone(),
         });

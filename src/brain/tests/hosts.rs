@@ -7,6 +7,7 @@ use super::lab::{GI, Lab, lab, owner};
 use model::action::Kind;
 use model::host_bounds::HostOverrides;
 use model::hosts::HostStrategy;
+use model::network::{AddressRange, NetworkPolicy};
 use model::policy::ZONE_LABEL;
 use model::region::{GuestKind, HostLoad, Step, TemplateCopy, Vm};
 use model::report::PodVerdict;
@@ -101,6 +102,32 @@ fn a_pool_without_a_template_is_told_of() {
     let told = fault.decide().report.warnings;
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].ends_with(": it has no agent"), "{told:?}");
+    // An address that machines would share is no matter to a pool whose network takes its place.
+    let shared = edit(&|copies| {
+        for copy in copies {
+            let why = "it has a fixed address".into();
+            copy.shared_addresses.insert(1, why);
+        }
+    });
+    let told = shared.clone().decide().report.warnings;
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].ends_with(": it has a fixed address"), "{told:?}");
+    let on_card = |card: u8| {
+        let lab = shared.clone().with(|lab| {
+            let ip = |last: u8| std::net::Ipv4Addr::new(192, 0, 2, last).into();
+            let range = AddressRange {
+                first: ip(50),
+                last: ip(99),
+            };
+            let ranges = vec![range];
+            let network = NetworkPolicy { ranges };
+            lab.policy.networks.insert("lan".into(), network);
+            let pool = lab.policy.pools.get_mut("p").expect("p");
+            pool.networks.insert(card, "lan".into());
+        });
+        lab.decide().report.warnings.len()
+    };
+    assert_eq!((on_card(0), on_card(1)), (1, 0));
     // Pools of one template are told together, and another template apart.
     let many = lab().pool("q", &["one"]).pool("r", &["one"]);
     let many = many.pool("other", &["one"]).with(|lab| {

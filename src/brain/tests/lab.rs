@@ -55,6 +55,7 @@ fn home() -> Region {
     }
     let copy = TemplateCopy {
         fault: None,
+        shared_addresses: BTreeMap::new(),
         uuid: None,
         redefined: false,
         vmid: 100,

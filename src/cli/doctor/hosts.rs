@@ -84,9 +84,31 @@ pub(super) fn judge_pool(
                 ));
         }
     }
+    judge_readiness(seen, name, pool, findings);
+    judge_size(seen, name, pool, policy, findings);
+}
+
+/// Says that no host of a pool could get a machine now, and why.
+fn judge_readiness(
+    seen: &ClusterResources,
+    name: &str,
+    pool: &PoolPolicy,
+    findings: &mut Findings,
+) {
     let usable = || seen.hosts.iter().filter(|(host, _)| pool.may_use(host));
     let ready = |host: &HostResource| host.online && !host.maintenance;
-    if !usable().any(|(_, host)| ready(host)) {
+    // Hosts that the pool names and that are not there are told above.
+    let excluded = pool.hosts.is_empty() && usable().next().is_none() && !seen.hosts.is_empty();
+    if excluded {
+        findings
+            .wrong(format!(
+                "pool {name}: all hosts are excluded: {}",
+                names(seen)
+            ))
+            .mend(
+                "take one that machines may be on out of exclude_hosts of the pool or its region",
+            );
+    } else if !usable().any(|(_, host)| ready(host)) {
         findings
             .wrong(format!(
                 "pool {name}: none of its hosts is online and out of maintenance"
@@ -99,7 +121,6 @@ pub(super) fn judge_pool(
         let usable: Vec<&str> = usable().map(|(host, _)| &**host).collect();
         findings.fine(format!("pool {name}: hosts {}", usable.join(", ")));
     }
-    judge_size(seen, name, pool, policy, findings);
 }
 
 /// Says which instance types of a pool no host could hold, however empty it is. A pool of which that is all can never have a machine.
@@ -329,6 +350,41 @@ mod tests {
         let pool = &settings.policy.pools["small"];
         judge_size(&seen, "small", pool, &settings.policy, &mut findings);
         findings.0.iter().map(ToString::to_string).collect()
+    }
+
+    /// A host that is excluded is no host that is off.
+    #[test]
+    fn a_pool_of_which_all_hosts_are_excluded_is_told_as_that() {
+        let said = |online: bool, exclude: &[&str]| {
+            let hosts = ["pve1", "pve2"].map(|name| {
+                let host = HostResource {
+                    online,
+                    ..HostResource::default()
+                };
+                (Arc::from(name), host)
+            });
+            let seen = ClusterResources {
+                hosts: hosts.into(),
+                ..ClusterResources::default()
+            };
+            let mut pool = PoolPolicy::default();
+            let exclude = exclude.iter().map(|name| Arc::from(*name));
+            pool.host_rules.exclude = exclude.collect();
+            let mut findings = Findings::default();
+            judge_readiness(&seen, "small", &pool, &mut findings);
+            let said: Vec<String> = findings.0.iter().map(ToString::to_string).collect();
+            said.join("\n")
+        };
+        assert_eq!(
+            said(true, &["pve1", "pve2"]),
+            "WRONG: pool small: all hosts are excluded: pve1, pve2; take one that machines may be on out of exclude_hosts of the pool or its region"
+        );
+        assert_eq!(said(true, &["pve1"]), "ok: pool small: hosts pve2");
+        let off = said(false, &["pve1"]);
+        assert!(
+            off.starts_with("WRONG: pool small: none of its hosts is online and out of"),
+            "{off}"
+        );
     }
 
     const FITS: &str = "ok: pool small: a host is large enough for instance type s";

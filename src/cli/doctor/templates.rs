@@ -93,7 +93,7 @@ pub(super) fn judge(
     for (vmid, guest) in copies {
         let before = findings.0.len();
         if let Some(config) = seen.configs.get(vmid) {
-            judge_config(name, template, *vmid, config, settings, findings);
+            judge_config(seen, (name, template), *vmid, config, settings, findings);
             let region = settings.regions.get(&*template.region);
             let by_token = region.is_some_and(|of| matches!(of.channel, Channel::Token { .. }));
             judge_presence(seen, name, (*vmid, guest), (config, by_token), findings);
@@ -113,8 +113,8 @@ pub(super) fn judge(
 
 /// What is wrong with a copy of a template, and whether its disk fits the instance types.
 fn judge_config(
-    name: &str,
-    template: &TemplateSettings,
+    seen: &RegionSeen,
+    (name, template): (&str, &TemplateSettings),
     vmid: u32,
     config: &VmConfig,
     settings: &Settings,
@@ -127,7 +127,9 @@ fn judge_config(
             ))
             .mend(format!("`pve-autoscaler template build {name}`"));
     }
-    for fault in inspection::inspect(vmid, config, template) {
+    for fault in inspection::inspect(vmid, config, template, |storage| {
+        is_on_all_hosts(seen, storage)
+    }) {
         // What to do stands behind the fault.
         let (what, mend) = match fault.text.split_once("; ") {
             Some((what, mend)) => (what, Some(mend)),
@@ -179,6 +181,18 @@ fn judge_config(
                 ));
         }
     }
+}
+
+/// Whether all hosts that are online have the same storage of a name.
+fn is_on_all_hosts(seen: &RegionSeen, storage: &str) -> bool {
+    let resources = &seen.resources;
+    let mut online = resources.hosts.iter().filter(|(_, host)| host.online);
+    online.all(|(host, _)| {
+        let of_host = resources.storages.get(host);
+        of_host
+            .and_then(|of_host| of_host.get(storage))
+            .is_some_and(|storage| storage.shared)
+    })
 }
 
 /// Drives on storages that the template's host does not have: PVE clones no VM with one. A token is not shown a storage that it may not

@@ -108,8 +108,8 @@ pub(super) struct TokenWanted {
 pub(super) struct TemplateWanted {
     pub(super) name: String,
     pub(super) source: TemplateSource,
-    /// The template's own configuration names no address: the clone's does.
-    pub(super) dhcp: bool,
+    /// Why machines ask for their addresses by DHCP, where the template's own configuration does not say that they do.
+    pub(super) dhcp: Option<&'static str>,
     /// The template's storage has no linked clones: machines are full clones.
     pub(super) full: bool,
     pub(super) bridge: Option<String>,

@@ -12,6 +12,7 @@ use crate::config::file::{BuildMethod, ChannelKind, Method};
 use crate::config::settings::TemplateSettings;
 use crate::controller::inspection::{self, WHOLE};
 use crate::controller::template_mark::is_built;
+use crate::model::network::{fixed_addresses, without_fixed_addresses};
 use crate::model::region::GuestKind;
 use crate::model::words;
 use crate::pve::{ClusterResources, VmConfig};
@@ -212,7 +213,14 @@ fn take(
     proposal.ask();
     let resources = &survey.pve.resources;
     proposal.wanted.template.source = source;
-    proposal.wanted.template.dhcp = !config.raw.contains_key("ipconfig0");
+    let address = config.raw.get("ipconfig0");
+    let fixed = |text: &String| fixed_addresses(text).next().is_some();
+    proposal.wanted.template.dhcp = match address {
+        None => Some("the template names no address"),
+        Some(text) if fixed(text) => Some("the template's fixed address would be all machines'"),
+        Some(_) => None,
+    };
+    further_addresses(vmid, config, proposal);
     let host = resources
         .guests
         .get(&vmid)
@@ -238,6 +246,22 @@ fn take(
         ));
     }
     seen_later(proposal, config);
+}
+
+/// Says so where further network cards have fixed addresses, of which the file that is written says nothing.
+fn further_addresses(vmid: u32, config: &VmConfig, proposal: &mut Proposal) {
+    let keys = config.raw.iter();
+    let further = keys.filter(|(key, value)| {
+        let card = key.strip_prefix("ipconfig").filter(|card| *card != "0");
+        card.is_some_and(|card| config.raw.contains_key(&format!("net{card}")))
+            && fixed_addresses(value).next().is_some()
+    });
+    for (key, value) in further {
+        proposal.missing.push(format!(
+            "template.vmid: VM {vmid} has a fixed address ({key}: {value}) that all its machines would have; qm set {vmid} --{key} {}",
+            without_fixed_addresses(value)
+        ));
+    }
 }
 
 fn seen_later(proposal: &mut Proposal, config: &VmConfig) {

@@ -205,8 +205,8 @@ fn template(wanted: &SetupSpec) -> Vec<TableLine> {
             lines.push(line("vlan", i64::from(vlan), ""));
         }
     }
-    if template.dhcp && wanted.network.is_none() {
-        lines.push(line("ipconfig", "ip=dhcp", "the template names no address"));
+    if let Some(why) = template.dhcp.filter(|_| wanted.network.is_none()) {
+        lines.push(line("ipconfig", "ip=dhcp", why));
     }
     if let Some(token) = &wanted.token {
         let why = "the token has rights on what is in it";

@@ -15,6 +15,7 @@ use crate::config::file::Build;
 use crate::controller::inspection::{can_hold, with_content};
 use crate::controller::template_mark::{self, BuildStage, TemplateMark};
 use crate::model::foreign::ForeignText;
+use crate::model::network::without_fixed_addresses;
 use crate::pve::building::Download;
 use crate::pve::remedy::{self, RemedyContext};
 use crate::pve::{
@@ -229,7 +230,8 @@ impl Builder<'_> {
             return Ok(());
         };
         if self.keep_failed {
-            self.set_stage(mark, BuildStage::Failed, vec![]).await?;
+            self.set_stage(mark, BuildStage::Failed, (None, vec![]))
+                .await?;
             self.say(&format!(
                 "VM {vmid} is kept: `qm terminal {vmid}` or `qm guest exec {vmid} -- sh` on {}; the next build or `template prune` removes it",
                 self.host
@@ -320,7 +322,11 @@ impl Builder<'_> {
                 .as_ref()
                 .map(|_| "nameserver".to_owned()),
         );
-        self.set_stage(mark, BuildStage::Ready, delete).await?;
+        let build = &self.build.ipconfig;
+        let address = without_fixed_addresses(build);
+        let set = (address != *build).then(|| ("ipconfig0".to_owned(), address));
+        self.set_stage(mark, BuildStage::Ready, (set, delete))
+            .await?;
         let task = self
             .place
             .client
@@ -337,14 +343,15 @@ impl Builder<'_> {
         &self,
         mark: &TemplateMark,
         stage: BuildStage,
-        delete: Vec<String>,
+        (set, delete): (Option<(String, String)>, Vec<String>),
     ) -> anyhow::Result<()> {
         let config = self.place.proven(mark.vmid, self.host, self.name).await?;
         let mark = TemplateMark {
             stage,
             ..mark.clone()
         };
-        let set = [("description".to_owned(), mark.describe())].into();
+        let description = ("description".to_owned(), mark.describe());
+        let set = set.into_iter().chain([description]).collect();
         self.update(mark.vmid, self.host, &config, set, delete)
             .await
     }

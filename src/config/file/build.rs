@@ -205,7 +205,8 @@ pub struct Build {
     pub tags: Vec<String>,
     /// The screen: `serial0` for the serial console, or `std`, `virtio` …
     pub vga: String,
-    /// Cloud-init's `ipconfig0` while it is built: it must reach the package mirrors.
+    /// Cloud-init's `ipconfig0` while it is built: it must reach the package mirrors. A fixed address is the build's alone: the template
+    /// has `ip=dhcp` (`ip6=auto`) in its place.
     pub ipconfig: String,
     /// Name servers while it is built, separated by spaces. Default: the host's.
     #[serde(skip_serializing_if = "Option::is_none")]

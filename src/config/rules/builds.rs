@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::regions::{ResolvedRegion, ResolvedRegions};
-use super::templates::{BRIDGE, MAX_NICS, check_card, one_line};
+use super::templates::{BRIDGE, MAX_NICS, NAME_SERVERS, check_card, one_line};
 use super::types::wrong_cores;
 use super::{Problems, each, hardware, ipconfig};
 use crate::config::file::{Build, BuildMethod, ConfigFile};
 use crate::config::place::KeyPath;
 use crate::config::scalar::VmidRange;
 use crate::config::settings::{Channel, TemplateSettings};
-use crate::config::syntax;
+use crate::config::{syntax, vm_options};
 use crate::model::network::fixed_addresses;
 use crate::model::time::Span;
 
@@ -62,7 +62,12 @@ pub(super) fn check(
             word,
             "a CPU model such as host",
         ),
-        ("vga", &build.vga, word, "a screen such as serial0 or std"),
+        (
+            "vga",
+            &build.vga,
+            screen,
+            "a screen of PVE's without options: serial0, std, virtio, virtio-gl, qxl, vmware, cirrus or none",
+        ),
     ] {
         problems.text(&path.at(key), Some(value), holds, expected);
     }
@@ -222,8 +227,8 @@ fn check_numbers(build: &Build, path: &KeyPath, problems: &mut Problems) {
     problems.text(
         &path.at("nameserver"),
         nameserver,
-        one_line,
-        "one line of text",
+        syntax::name_servers,
+        NAME_SERVERS,
     );
     if let Some(why) = ipconfig::fault(&build.ipconfig) {
         problems.add(&path.at("ipconfig"), why);
@@ -376,6 +381,11 @@ fn kubernetes(text: &str) -> bool {
 fn word(text: &str) -> bool {
     let fine = |c: char| c.is_ascii_alphanumeric() || "/:.-_@+~%=?&".contains(c);
     !text.is_empty() && text.chars().all(fine)
+}
+
+/// A screen, without options behind it.
+fn screen(text: &str) -> bool {
+    word(text) && vm_options::check("vga", text).is_ok()
 }
 
 /// What the guest agent can be handed: PVE passes on no other characters right.

@@ -11,6 +11,7 @@ use crate::config::syntax;
 use crate::model::host_bounds::HostOverrides;
 use crate::model::hosts::{HostCounting, HostRules, HostStrategy, LoadKind};
 use crate::model::policy::{Policy, PoolPolicy};
+use crate::model::words;
 
 /// What a region says of its hosts, for its pools.
 #[derive(Debug, Default)]
@@ -28,6 +29,17 @@ pub(super) fn of_region(
     names(&region.hosts, &path.at("hosts"), problems);
     names(&region.exclude_hosts, &path.at("exclude_hosts"), problems);
     at_least_one(region.max_per_host, path, problems);
+    let left = |host: &String| !region.exclude_hosts.contains(host);
+    problems.unless(
+        region.hosts.is_empty() || region.hosts.iter().any(left),
+        &path.at("exclude_hosts"),
+        || {
+            format!(
+                "all hosts of the region are excluded ({}); expected one of them not among exclude_hosts",
+                region.hosts.join(", ")
+            )
+        },
+    );
     RegionHosts {
         only: region.hosts.clone(),
         rules: HostRules {
@@ -194,22 +206,49 @@ pub(super) fn warn(file: &ConfigFile, policy: &Policy, warnings: &mut Vec<String
                 ));
             }
         }
-        let hosts = pool.hosts.iter().filter(|host| pool.may_use(host)).count();
-        let Some(most) = pool.host_rules.max_per_host.filter(|_| hosts > 0) else {
-            continue;
-        };
-        let machines = (hosts as u64).saturating_mul(u64::from(most));
-        if machines < u64::from(pool.max) {
-            let key = if machines < u64::from(pool.min) {
-                "min"
-            } else {
-                "max"
-            };
-            warnings.push(format!(
-                "pool.{name}.max_per_host: {most} on each of {hosts} hosts are {machines} machines, {key} is never reached"
+        warnings.extend(warn_of_reach(name, pool, policy));
+    }
+}
+
+/// More machines than `max_per_host`, the pool's or its region's, lets the hosts hold that the file names. Where a region of the pool
+/// names none, or bounds nothing, the file does not say how many that are.
+fn warn_of_reach(name: &str, pool: &PoolPolicy, policy: &Policy) -> Option<String> {
+    let mut machines = 0_u64;
+    let (mut ways, mut of_pool) = (Vec::new(), false);
+    for there in pool.everywhere() {
+        let hosts = there.hosts.iter().filter(|host| there.may_use(host));
+        let hosts = hosts.count();
+        let own = there.host_rules.max_per_host;
+        let region = policy.regions.get(&there.region);
+        let of_region = region.and_then(|region| region.capacity.max_per_host);
+        let most = own.into_iter().chain(of_region).min()?;
+        if hosts == 0 {
+            return None;
+        }
+        machines = machines.saturating_add((hosts as u64).saturating_mul(u64::from(most)));
+        let way = format!("{most} on each of {}", words::count(hosts, "host"));
+        if own == Some(most) {
+            of_pool = true;
+            ways.push(way);
+        } else {
+            ways.push(format!(
+                "{way} (max_per_host of the region {})",
+                there.region
             ));
         }
     }
+    let key = match machines {
+        few if few < u64::from(pool.min) => "min",
+        few if few < u64::from(pool.max) => "max",
+        _ => return None,
+    };
+    Some(format!(
+        "pool.{name}.{}: {} {} {}, {key} is never reached",
+        if of_pool { "max_per_host" } else { key },
+        ways.join(" and "),
+        if machines == 1 { "is" } else { "are" },
+        words::count(machines, "machine")
+    ))
 }
 
 /// What one host's own table says in vain, or by mistake.

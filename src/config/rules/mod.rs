@@ -155,6 +155,7 @@ pub(super) fn resolve(file: &ConfigFile, problems: &mut Problems) -> Settings {
     hardware::check_sockets(&templates, &instance_types, &pools, problems);
     topology::check(&regions, (&pools, &instance_types, &templates), problems);
     cloud_init::deliveries(&mut templates, &pools, problems);
+    pools::tell_templates(&mut templates, &pools);
     check_texts(file, &templates, (&pools, &networks), problems);
     pools::check_vmids(&regions, &pools, problems);
     networks::check(&templates, (&pools, &networks), problems);
@@ -172,8 +173,8 @@ pub(super) fn resolve(file: &ConfigFile, problems: &mut Problems) -> Settings {
     hardware::warn(file, &policy.instance_types, &pools, &mut warnings);
     let notifications = notifications::notifications(&file.notification, problems);
     notifications::warn(&notifications, &mut warnings);
-    let telemetry = telemetry::telemetry(&file.telemetry, problems, &mut warnings);
     Settings {
+        telemetry: telemetry::telemetry(&file.telemetry, problems, &mut warnings),
         configured: !regions.is_empty() && !pools.is_empty(),
         warnings,
         policy,
@@ -197,7 +198,6 @@ pub(super) fn resolve(file: &ConfigFile, problems: &mut Problems) -> Settings {
         web,
         recorder: file.recorder.settings(),
         notifications: Arc::new(notifications),
-        telemetry,
         text: Arc::default(),
     }
 }

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use super::pools::ResolvedPool;
-use super::templates::one_line;
+use super::templates::SEARCH_DOMAINS;
 use super::{Problems, ipconfig, name, shared};
 use crate::config::file::{self, ConfigFile, Ipv6Source, Method};
 use crate::config::place::KeyPath;
 use crate::config::scalar::{AddressList, read_net};
 use crate::config::settings::{AddressSource, NetworkSettings, TemplateSettings};
+use crate::config::syntax;
 use crate::model::network::{AddressRange, Family, NetworkPolicy};
 use crate::model::policy::PoolPolicy;
 use crate::model::words;
@@ -70,8 +71,8 @@ pub(super) fn networks(file: &ConfigFile, problems: &mut Problems) -> Networks {
         problems.text(
             &path.at("searchdomain"),
             network.searchdomain.as_deref(),
-            one_line,
-            "one line of text, not empty",
+            syntax::search_domains,
+            SEARCH_DOMAINS,
         );
         let [four, six] =
             keys(network).map(|keys| source(&keys, network, &nameservers, &path, problems));

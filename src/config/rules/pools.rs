@@ -13,7 +13,7 @@ use super::{
 use crate::config::file::{self, ConfigFile};
 use crate::config::place::KeyPath;
 use crate::config::scalar::TaintText;
-use crate::config::settings::{DrainSettings, PoolSettings, TemplateSettings};
+use crate::config::settings::{DrainSettings, PoolSettings, TemplateSettings, TemplateUser};
 use crate::config::syntax;
 use crate::model::mark;
 use crate::model::policy::{KeepFailed, PoolPolicy, ScaleDown, VOLUMES_VMID};
@@ -260,6 +260,25 @@ fn taints(taints: &[TaintText], path: &KeyPath, problems: &mut Problems) -> Vec<
         });
     }
     taints.iter().map(|taint| taint.0.clone()).collect()
+}
+
+/// Tells templates which pools make their machines of them.
+pub(super) fn tell_templates(
+    templates: &mut BTreeMap<Arc<str>, TemplateSettings>,
+    pools: &BTreeMap<Arc<str>, ResolvedPool>,
+) {
+    for (name, template) in templates {
+        let users = pools.iter().filter_map(|(pool, of)| {
+            let there = of.policy.of_template(name)?;
+            let user = TemplateUser {
+                max: there.max,
+                networks: there.networks.keys().copied().collect(),
+                hugepages: there.pinning.hugepages.is_some(),
+            };
+            Some((pool.clone(), user))
+        });
+        template.pools = users.collect();
+    }
 }
 
 /// Every region has a VMID for every machine that its pools may have.

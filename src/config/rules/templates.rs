@@ -19,6 +19,12 @@ use crate::model::network::fixed_addresses;
 
 /// What a bridge's name is expected to be.
 pub(super) const BRIDGE: &str = "a bridge such as vmbr0, at most 15 characters";
+/// What name servers are expected to be.
+pub(super) const NAME_SERVERS: &str =
+    "addresses of name servers with spaces between, such as \"192.0.2.1 192.0.2.2\"";
+/// What a search domain is expected to be.
+pub(super) const SEARCH_DOMAINS: &str =
+    "a DNS domain such as home.example, or some with spaces between";
 /// Further network cards of a machine at most: the broker lets so many be written.
 pub(super) const MAX_NICS: usize = 7;
 /// MB a second of a network card at most: more than any card has.
@@ -85,6 +91,7 @@ pub(super) fn templates(
                     .map(|texts| cloud_init::texts(texts, &path.at("cloud_init"), problems)),
                 build: template.build.clone().map(Arc::new),
                 new_vm: creations::new_vm(template, &path, problems),
+                pools: BTreeMap::new(),
             },
         );
     }
@@ -144,11 +151,10 @@ fn check_template(
             syntax::user,
             "a user's name: letters, digits, '_', '-' and '.', at most 32, a letter or '_' first",
         ),
-        ("nameserver", &template.nameserver, one_line, line),
-        ("searchdomain", &template.searchdomain, one_line, line),
     ] {
         problems.text(&path.at(key), value.as_deref(), holds, expected);
     }
+    check_names(template, path, problems);
     if let Some(why) = template.ipconfig.as_deref().and_then(ipconfig::fault) {
         problems.add(&path.at("ipconfig"), why);
     }
@@ -167,6 +173,22 @@ fn check_template(
         ssh_key,
         "a public key such as \"ssh-ed25519 AAAA… name\"",
         problems,
+    );
+}
+
+/// How machines look names up.
+fn check_names(template: &file::Template, path: &KeyPath, problems: &mut Problems) {
+    problems.text(
+        &path.at("nameserver"),
+        template.nameserver.as_deref(),
+        syntax::name_servers,
+        NAME_SERVERS,
+    );
+    problems.text(
+        &path.at("searchdomain"),
+        template.searchdomain.as_deref(),
+        syntax::search_domains,
+        SEARCH_DOMAINS,
     );
 }
 

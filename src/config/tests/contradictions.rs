@@ -19,6 +19,58 @@ fn built(lines: &str, method: &str) -> String {
     format!("{text}\n[pool.small.join]\nmethod = \"{method}\"\n")
 }
 
+/// What PVE writes to a guest as it is given, and nothing there could use.
+#[test]
+fn names_for_addresses_and_sentences_for_domains_are_errors() {
+    let build = |lines: &str| built(&format!("kubernetes = \"1.34\"\n{lines}"), "kubeadm");
+    let servers = "expected addresses of name servers with spaces between";
+    let domain = "expected a DNS domain such as home.example, or some with spaces between";
+    for (text, said) in [
+        (
+            template("nameserver = \"foo bar\""),
+            format!("template.debian.nameserver = \"foo bar\": {servers}"),
+        ),
+        (
+            template("nameserver = \"192.0.2.1 dns\""),
+            format!("template.debian.nameserver = \"192.0.2.1 dns\": {servers}"),
+        ),
+        (
+            template("nameserver = \" \""),
+            format!("template.debian.nameserver = \" \": {servers}"),
+        ),
+        (
+            template("searchdomain = \"not a domain!\""),
+            format!("template.debian.searchdomain = \"not a domain!\": {domain}"),
+        ),
+        (
+            template("searchdomain = \"\""),
+            domain.to_owned(),
+        ),
+        (
+            build("nameserver = \"foo\""),
+            format!("template.debian.build.nameserver = \"foo\": {servers}"),
+        ),
+        (
+            build("vga = \"foo\""),
+            "template.debian.build.vga = \"foo\": expected a screen of PVE's without options: serial0, std".to_owned(),
+        ),
+        (
+            build("vga = \"std,memory=16\""),
+            "template.debian.build.vga = \"std,memory=16\": expected a screen of PVE's".to_owned(),
+        ),
+    ] {
+        let told = messages(&text);
+        assert!(told.contains(&said), "{said}\n{told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+    }
+    for text in [
+        template("nameserver = \"192.0.2.1, 2001:db8::1\"\nsearchdomain = \"Home.example. lan\""),
+        build("nameserver = \"192.0.2.1;192.0.2.2\"\nvga = \"virtio-gl\""),
+    ] {
+        parse(&text, "test.toml").unwrap_or_else(|e| panic!("{e}"));
+    }
+}
+
 #[test]
 fn what_a_build_cannot_mean_is_an_error() {
     for (text, said) in [

@@ -94,6 +94,11 @@ fn hosts_that_leave_a_pool_nothing_are_said() {
             "pool.small.hosts.0 = \"c\": the region's hosts are a, b",
         ),
         (
+            "hosts = [\"a\", \"b\"]\nexclude_hosts = [\"b\", \"a\"]",
+            "",
+            "proxmox.exclude_hosts: all hosts of the region are excluded (a, b); expected one of them not among exclude_hosts",
+        ),
+        (
             "hosts = [\"a\"]",
             "exclude_hosts = [\"a\"]",
             "pool.small.exclude_hosts: all hosts that the pool may use are excluded (a)",
@@ -140,6 +145,52 @@ fn what_has_no_effect_or_cannot_be_kept_is_warned_of() {
     );
     let settings = parse(&fine, "test.toml").unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(settings.warnings, Vec::<String>::new());
+}
+
+/// Hosts and the machines that each may have, the pool's bound or its region's: what they hold is fewer than `min` or `max`.
+#[test]
+fn more_machines_than_the_hosts_may_ever_have_are_warned_of() {
+    let warned = |region: &str, pool: &str| {
+        let region = format!("vmids = \"9000-9019\"\n{region}");
+        let text = SMALL.replace("vmids = \"9000-9019\"", &region);
+        let text = text.replace("max = 3", pool);
+        let settings = parse(&text, "test.toml").unwrap_or_else(|e| panic!("{e}"));
+        settings.warnings.join("\n")
+    };
+    let (one, two) = ("hosts = [\"a\"]", "hosts = [\"a\", \"b\"]");
+    let capped = |hosts: &str, most: u32| format!("{hosts}\nmax_per_host = {most}");
+    for (region, pool, said) in [
+        (
+            one,
+            "max = 3\nmin = 3\nmax_per_host = 1",
+            "pool.small.max_per_host: 1 on each of 1 host is 1 machine, min is never reached",
+        ),
+        (
+            &*capped(one, 1),
+            "max = 5\nmin = 3",
+            "pool.small.min: 1 on each of 1 host (max_per_host of the region default) is 1 machine, min is never reached",
+        ),
+        (
+            &*capped(two, 1),
+            "max = 3\nmax_per_host = 2",
+            "pool.small.max: 1 on each of 2 hosts (max_per_host of the region default) are 2 machines, max is never reached",
+        ),
+        (
+            &*format!("{}\nexclude_hosts = [\"b\"]", capped(two, 2)),
+            "max = 3\nmax_per_host = 1\nmin = 2",
+            "pool.small.max_per_host: 1 on each of 1 host is 1 machine, min is never reached",
+        ),
+    ] {
+        assert_eq!(warned(region, pool), said, "{region} {pool}");
+    }
+    for (region, pool) in [
+        // How many hosts there are the file does not say.
+        ("max_per_host = 1", "max = 3\nmin = 3"),
+        (one, "max = 3\nmin = 3"),
+        (&*capped(one, 3), "max = 3\nmin = 3\nmax_per_host = 3"),
+    ] {
+        assert_eq!(warned(region, pool), "", "{region} {pool}");
+    }
 }
 
 #[test]

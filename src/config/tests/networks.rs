@@ -148,6 +148,10 @@ fn what_cannot_be_right_of_a_network_is_said_where_it_stands() {
             "network.lan.nameservers.0 = \"dns\": expected an IP address",
         ),
         (
+            with(&format!("{NETWORK}searchdomain = \"bad domain!\"\n")),
+            "network.lan.searchdomain = \"bad domain!\": expected a DNS domain such as home.example",
+        ),
+        (
             with("[network.lan]\nipv6 = \"auto\"\n"),
             "network.lan.ranges: is missing; expected the addresses that machines get",
         ),

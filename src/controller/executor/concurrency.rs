@@ -154,6 +154,7 @@ mod tests {
         }
         let copy = |vmid: u32, host: &str| TemplateCopy {
             fault: None,
+            shared_addresses: BTreeMap::new(),
             uuid: None,
             redefined: false,
             vmid,

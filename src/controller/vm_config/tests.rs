@@ -110,6 +110,40 @@ fn a_type_with_devices_has_those_in_the_place_of_the_templates() {
     assert!(plain.delete.is_empty() && !plain.set.contains_key("hostpci0"));
 }
 
+/// PVE starts no VM whose NUMA nodes have another memory than the VM, and each machine has its type's.
+#[test]
+fn the_numa_nodes_of_a_template_are_taken_away() {
+    let inherited = || {
+        config(&[
+            ("memory", "2048"),
+            ("numa", "1"),
+            ("numa0", "cpus=0-1,memory=1024"),
+            ("numa1", "cpus=2-3,memory=1024,hostnodes=1,policy=bind"),
+        ])
+    };
+    let write = |before: &BTreeMap<String, String>, own: &OwnKeys| {
+        let template = TemplateSettings::default();
+        super::write(
+            before,
+            "m",
+            &kind(),
+            (&template, own),
+            &PoolSettings::default(),
+        )
+    };
+    let first = write(&inherited(), &none());
+    assert_eq!(first.delete, ["numa0", "numa1"]);
+    assert!(!first.set.contains_key("numa"), "{first:?}");
+    assert!(write(&applied(inherited(), first), &none()).is_empty());
+    // What a pool with CPUs for each machine says stays.
+    let mut own = none();
+    let node = "cpus=0-3,hostnodes=0,memory=8192,policy=bind";
+    own.cpus.insert("numa0".to_owned(), node.to_owned());
+    let first = write(&inherited(), &own);
+    assert_eq!((&*first.set["numa0"], &*first.delete[0]), (node, "numa1"));
+    assert_eq!(first.delete.len(), 1, "{first:?}");
+}
+
 #[test]
 fn a_network_that_is_right_already_is_left_alone_in_whatever_order() {
     let template = TemplateSettings {

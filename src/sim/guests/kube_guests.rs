@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::agents;
 use super::api::Api;
 use super::itself;
-use super::kubeadm::{self, FAILURES, JoinConfiguration, KubeletCredentials, SUCCESS};
+use super::kubeadm::{self, FAILURES, JoinConfiguration, KubeletCredentials, SUCCESS, UNREACHABLE};
 use super::kubelet::{Lies, SimKubelet};
 use super::nocloud;
 use super::payload::{self, WrittenPayload};
@@ -168,9 +168,13 @@ impl GuestsInner {
     }
 
     async fn boot(self: Arc<GuestsInner>, vmid: u32, power: CancellationToken) {
-        let Some(fate) = self.with(vmid, &power, |m| m.fate.clone()) else {
+        let Some((fate, frozen)) = self.with(vmid, &power, |m| (m.fate.clone(), m.vm.frozen))
+        else {
             return;
         };
+        if frozen {
+            return;
+        }
         tokio::time::sleep(fate.boot.to_std()).await;
         let joined = self.with(vmid, &power, |m| {
             m.agent = fate.fault != Some(GuestFault::AgentSilent);
@@ -232,6 +236,9 @@ impl GuestsInner {
         });
         self.bell.notify_waiters();
         let Ok(join) = join else { return };
+        if self.with(vmid, &power, |m| m.vm.unlinked) != Some(false) {
+            return;
+        }
         if matches!(
             fate.fault,
             Some(GuestFault::JoinFails | GuestFault::JoinHangs)
@@ -319,6 +326,9 @@ impl GuestsInner {
             None if by_kubeadm => kubeadm::read(payload, &self.spec.kubeadm, host)?,
             None => agents::read_command(payload, host)?,
         };
+        if self.with(vmid, power, |m| m.vm.unlinked) == Some(true) {
+            return Err(UNREACHABLE.to_owned());
+        }
         if fate.fault == Some(GuestFault::JoinFails) {
             return Err(FAILURES[fate.number(FAILURES.len())].to_owned());
         }

@@ -350,6 +350,8 @@ pub(super) fn request(node: &str) -> Result<String, rcgen::Error> {
     params.serialize_request(&key_pair(node)?)?.pem()
 }
 
+/// What kubeadm says where no network leads anywhere.
+pub(super) const UNREACHABLE: &str = "error execution phase preflight: couldn't validate the identity of the API Server: failed to request the cluster-info ConfigMap: Get \"https://192.0.2.1:6443/api/v1/namespaces/kube-public/configmaps/cluster-info?timeout=10s\": dial tcp 192.0.2.1:6443: connect: network is unreachable\nTo see the stack trace of this error execute with --v=5 or higher";
 /// Ways in which a join fails in the field, as kubeadm words them.
 pub(super) const FAILURES: &[&str] = &[
     "[preflight] Some fatal errors occurred:\n\t[ERROR CRI]: could not connect to the container runtime: failed to create new CRI runtime service: validate service connection: validate CRI v1 runtime API for endpoint \"unix:///var/run/containerd/containerd.sock\": rpc error: code = Unavailable desc = connection error: desc = \"transport: Error while dialing: dial unix /var/run/containerd/containerd.sock: connect: no such file or directory\"\n[preflight] If you know what you are doing, you can make a check non-fatal with `--ignore-preflight-errors=...`\nerror: error execution phase preflight: preflight checks failed\nTo see the stack trace of this error execute with --v=5 or higher",

@@ -54,6 +54,10 @@ pub struct GuestVm {
     pub devices: u32,
     /// The ISO in its CD drive.
     pub seed: Option<Vec<u8>>,
+    /// Its CPUs wait for somebody who lets them run (`freeze`).
+    pub frozen: bool,
+    /// None of its network cards has a link (`link_down`).
+    pub unlinked: bool,
 }
 
 /// What a command run by the guest agent left.

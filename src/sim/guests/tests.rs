@@ -36,6 +36,8 @@ fn vm(vmid: u32) -> GuestVm {
         fixed_addresses: Vec::new(),
         devices: 0,
         seed: None,
+        frozen: false,
+        unlinked: false,
     }
 }
 
@@ -137,6 +139,26 @@ async fn a_joined_machine_comes_back_with_another_uuid_and_a_new_one_does_not() 
         assert_eq!(node["status"]["nodeInfo"]["systemUUID"], "another");
         assert_eq!(guests.node_on(100).is_some(), incarnation == 0);
     }
+}
+
+/// `freeze` and `link_down`, which a clone inherits of its template.
+#[tokio::test(start_paused = true)]
+async fn a_frozen_machine_never_answers_and_one_without_a_link_joins_nothing() {
+    let (kube, api, guests) = world(GuestSpec::default());
+    guests.power_on(GuestVm {
+        frozen: true,
+        ..vm(100)
+    });
+    guests.power_on(GuestVm {
+        unlinked: true,
+        ..vm(101)
+    });
+    pause(600).await;
+    assert!(!answers(&guests, 100).await);
+    assert!(answers(&guests, 101).await);
+    let state = join(&kube, &api, &guests, 101).await;
+    assert!(state.contains("network is unreachable"), "{state}");
+    assert!(api.get("/api/v1/nodes/pool-101").await.is_err());
 }
 
 #[tokio::test(start_paused = true)]

@@ -124,6 +124,8 @@ fn vm(vmid: u32) -> GuestVm {
         fixed_addresses: Vec::new(),
         devices: 0,
         seed: None,
+        frozen: false,
+        unlinked: false,
     }
 }
 

@@ -385,6 +385,14 @@ impl SimVm {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
+    /// Whether it has network cards, and none of them a link.
+    fn is_unlinked(&self) -> bool {
+        let cards = (0..32).map(|card| self.text(&format!("net{card}")));
+        let mut cards = cards.filter(|card| !card.is_empty()).peekable();
+        let any = cards.peek().is_some();
+        any && cards.all(|card| properties(card, "model").get("link_down") == Some(&"1"))
+    }
+
     /// The VM as its guest sees it.
     pub(super) fn guest(&self) -> GuestVm {
         let address = properties(self.text("ipconfig0"), "").get("ip").copied();
@@ -408,6 +416,8 @@ impl SimVm {
             fixed_addresses: addresses.collect(),
             devices: u32::try_from(self.devices.len()).unwrap_or(u32::MAX),
             seed: None,
+            frozen: self.flag("freeze"),
+            unlinked: self.is_unlinked(),
         }
     }
 }
