@@ -21,17 +21,20 @@ use crate::index::{
 
 /// Plans of more pods are left to searches that look at fewer of them at a time.
 const MAX_PODS: u64 = 512;
-/// How many times the search begins again, and how often two machines share their pods again each time: five million ways are looked at
+/// How many times the search begins again, and how often two machines share their pods again each time: ten million ways are looked at
 /// in each start that finds no place.
 const STARTS: usize = 16;
-const SHARINGS: usize = 5_000;
+const SHARINGS: usize = 10_000;
 /// The search ends after more than this many attempts that find no machines with enough.
 const MAX_VAIN_ATTEMPTS: usize = 4;
 /// How many movables of two machines are shared again at once: each of the 1,024 ways is looked at.
 const SHARED_MOVABLES: usize = 10;
-/// By how many parts of a machine another way of sharing may be worse. Of 80 hard questions 57 were answered with 100, 39 with none and
-/// 35 with 400.
-const MAX_HARM: usize = 100;
+/// By how many parts of a machine another way of sharing may be worse. Of 72 starts at hard questions without rules 29 were answered with 50,
+/// 25 with 100, 34 with 30 and 28 with 15; of 184 at others 45 with 50, 26 with 100, 41 with 30 and 37 with 10.
+const MAX_HARM: usize = 50;
+/// Parts of a machine that each resource counts of which it carries too much, beside what is too much: better little room is missing in one place
+/// than less in each of two. It was 54 of the 184 starts with 40 parts, and 49 with one.
+const OVERLOAD_PARTS: i64 = 40;
 /// Parts of a machine in which it is counted what is too much.
 const MACHINE_PARTS: i64 = 10_000;
 /// Parts of a machine that a pod counts which breaks a rule about its topology domain.
@@ -173,6 +176,31 @@ impl Sharing {
     }
 }
 
+/// A resource of which it matters how two machines share.
+struct ScarceResource {
+    /// What each of the two machines has.
+    sizes: [i64; 2],
+    /// What each carries.
+    sums: [i64; 2],
+    /// By movable that is shared: what it asks.
+    asked: SmallVec<[i64; SHARED_MOVABLES]>,
+}
+
+impl ScarceResource {
+    /// What both machines carry too much, in parts of each.
+    fn excess(&self) -> i64 {
+        excess_of(self.sums[0], self.sizes[0]) + excess_of(self.sums[1], self.sizes[1])
+    }
+
+    /// A movable comes to the other machine.
+    fn change(&mut self, movable: usize, leaves_second: bool) {
+        let asked = self.asked[movable];
+        let asked = if leaves_second { -asked } else { asked };
+        self.sums[0] = self.sums[0].saturating_sub(asked);
+        self.sums[1] = self.sums[1].saturating_add(asked);
+    }
+}
+
 impl<'m, 'p> Overload<'m, 'p> {
     /// Every unplaced pod is put on some machine. `None` where there is not room enough in all.
     fn new(start: &Draft<'p>, movables: &'m Movables, rng: SeededRng) -> Option<Overload<'m, 'p>> {
@@ -275,13 +303,7 @@ impl<'m, 'p> Overload<'m, 'p> {
     fn share_anew(&mut self, first: DraftMachineIndex, second: DraftMachineIndex) {
         let sharing = self.sharing(first, second);
         let mut rng = std::mem::replace(&mut self.rng, SeededRng::new(0));
-        let mut sums = [
-            self.machines[first].sum.clone(),
-            self.machines[second].sum.clone(),
-        ];
-        let excess_of = |loads: &[ResourceAmounts; 2]| {
-            excess(&self.machines[first], &loads[0]) + excess(&self.machines[second], &loads[1])
-        };
+        let mut scarce = self.scarce([first, second], &sharing.of);
         let classes = [self.machines[first].class, self.machines[second].class];
         let shared = self.rules.shared(self.problem, &sharing.of, classes);
         let broken = |moves: u32| {
@@ -289,7 +311,7 @@ impl<'m, 'p> Overload<'m, 'p> {
             let broken = |rule: &SharedRule| self.rules.broken(rule, sharing.on_second, moves);
             rules.map(broken).sum::<i64>() * BROKEN_RULE_PARTS
         };
-        let before = excess_of(&sums) + broken(0);
+        let before = scarce.iter().map(ScarceResource::excess).sum::<i64>() + broken(0);
         let (mut best, mut chosen, mut equals) = (i64::MAX, sharing.on_second, 0);
         let mut on_second = sharing.on_second;
         // Each way differs from the one before it by one movable (a Gray code).
@@ -297,14 +319,11 @@ impl<'m, 'p> Overload<'m, 'p> {
             let at = step.trailing_zeros() as usize;
             let leaves_second = on_second >> at & 1 == 1;
             on_second ^= 1 << at;
-            let moved = &self.movables.all[sharing.of[at]];
-            let [of_first, of_second] = &mut sums;
-            for ((one, other), asked) in of_first.iter_mut().zip(of_second).zip(&moved.asked) {
-                let asked = if leaves_second { -*asked } else { *asked };
-                *one = one.saturating_sub(asked);
-                *other = other.saturating_add(asked);
+            let mut after = 0;
+            for resource in &mut scarce {
+                resource.change(at, leaves_second);
+                after += resource.excess();
             }
-            let mut after = excess_of(&sums);
             if after > best || !sharing.is_fair(on_second) {
                 continue;
             }
@@ -330,6 +349,28 @@ impl<'m, 'p> Overload<'m, 'p> {
                 self.put(to, *of);
             }
         }
+    }
+
+    /// The resources of which one of two machines could carry too much, if it had all that both carry.
+    fn scarce(
+        &self,
+        machines: [DraftMachineIndex; 2],
+        of: &[MovableIndex],
+    ) -> SmallVec<[ScarceResource; 2]> {
+        let [first, second] = machines.map(|at| &self.machines[at]);
+        let resources = self.problem.resources().filter(|resource| {
+            let both = first.sum[*resource].saturating_add(second.sum[*resource]);
+            both > first.size[*resource].min(second.size[*resource])
+        });
+        let scarce = resources.map(|resource| {
+            let asked = of.iter().map(|one| self.movables.all[*one].asked[resource]);
+            ScarceResource {
+                sizes: [first.size[resource], second.size[resource]],
+                sums: [first.sum[resource], second.sum[resource]],
+                asked: asked.collect(),
+            }
+        });
+        scarce.collect()
     }
 
     /// Up to [`SHARED_MOVABLES`] movables of two machines, whichever they are.
@@ -425,13 +466,16 @@ fn has_lot(movable: &Movable, lot: LotIndex) -> bool {
 
 /// What a machine would carry too much, in parts of it.
 fn excess(machine: &SharingMachine, sum: &ResourceAmounts) -> i64 {
-    let over = sum.iter().zip(&machine.size).map(|(sum, size)| {
-        if sum <= size || *sum <= 0 {
-            return 0;
-        }
-        // However little it is, it is too much; a sum over all machines is a number still.
-        let over = sum.saturating_sub(*size).saturating_mul(MACHINE_PARTS);
-        (over / (*size).max(1)).min(i64::MAX / 4096) + 1
-    });
-    over.sum()
+    let over = sum.iter().zip(&machine.size);
+    over.map(|(sum, size)| excess_of(*sum, *size)).sum()
+}
+
+/// What is too much of one resource, in parts of what the machine has, and [`OVERLOAD_PARTS`] beside.
+fn excess_of(sum: i64, size: i64) -> i64 {
+    if sum <= size || sum <= 0 {
+        return 0;
+    }
+    // A sum over all machines is a number still.
+    let over = sum.saturating_sub(size).saturating_mul(MACHINE_PARTS);
+    (over / size.max(1)).min(i64::MAX / 4096) + OVERLOAD_PARTS
 }
