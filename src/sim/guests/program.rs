@@ -262,6 +262,7 @@ esac
             memory_mib: 1024,
             disk: 0,
             address: None,
+            fixed_addresses: Vec::new(),
             devices: 0,
             seed: None,
         }

@@ -65,6 +65,7 @@ pub fn stand(kube: &Kube, node: &StandingNode, number: u32, clock: Clock) -> Joi
         memory_mib: node.memory_mib,
         disk: node.disk,
         address: None,
+        fixed_addresses: Vec::new(),
         devices: 0,
         seed: None,
     };
