@@ -264,6 +264,8 @@ esac
             address: None,
             devices: 0,
             seed: None,
+            frozen: false,
+            unlinked: false,
         }
     }
 

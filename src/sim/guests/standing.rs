@@ -67,6 +67,8 @@ pub fn stand(kube: &Kube, node: &StandingNode, number: u32, clock: Clock) -> Joi
         address: None,
         devices: 0,
         seed: None,
+        frozen: false,
+        unlinked: false,
     };
     let join = JoinConfiguration {
         token_id: String::new(),
