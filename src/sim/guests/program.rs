@@ -265,6 +265,8 @@ esac
             fixed_addresses: Vec::new(),
             devices: 0,
             seed: None,
+            frozen: false,
+            unlinked: false,
         }
     }
 

@@ -68,6 +68,8 @@ pub fn stand(kube: &Kube, node: &StandingNode, number: u32, clock: Clock) -> Joi
         fixed_addresses: Vec::new(),
         devices: 0,
         seed: None,
+        frozen: false,
+        unlinked: false,
     };
     let join = JoinConfiguration {
         token_id: String::new(),
