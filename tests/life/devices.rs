@@ -218,7 +218,7 @@ fn huge_pages_for_pods_are_no_memory_of_other_pods() {
             "{:?}",
             made(&scene)
         );
-        let nodes = scene.world.kube.objects("Node");
+        let nodes = scene.world.kube.objects("v1", "Node");
         let machines: Vec<_> = nodes
             .iter()
             .filter(|node| {
