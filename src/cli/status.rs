@@ -9,10 +9,11 @@ use anyhow::Context as _;
 use super::args::{OutputOptions, StatusOptions};
 use super::output::{self, OutputFormat, VersionedAnswer};
 use super::render::section;
-use super::{CliFailure, control, evacuations, narrow, render, stores};
+use super::{CliFailure, control, evacuations, host_name, narrow, render, stores};
 use crate::controller::control::ControlCommand;
 use crate::controller::executor::{ActionWait, PATIENCE};
 use crate::controller::status::{DaemonStatus, MachineStatus};
+use crate::kubernetes::lease;
 use crate::model::foreign;
 use crate::model::region::{Busy, Step};
 use crate::model::report::Hold;
@@ -181,6 +182,14 @@ fn is_on_offline_host(status: &DaemonStatus, machine: &MachineStatus) -> bool {
     host.is_some_and(|host| !host.online)
 }
 
+/// What is to be said of a standby whose host holds the Lease under another name: each start of a daemon has its own.
+fn describe_own_lease(status: &DaemonStatus, own: Option<&str>) -> Option<String> {
+    let is_own = !status.holder.is_empty() && Some(lease::host_of(&status.holder)) == own;
+    (!status.leader && is_own).then(|| {
+        "the Lease is in the name of an earlier start of the daemon on this host, which did not give it back; it runs out within half a minute (if it does not, a second daemon runs here)".to_owned()
+    })
+}
+
 /// How the daemon is, and what is wrong with it.
 fn headline(status: &DaemonStatus, now: Time) -> String {
     let mut text = format!("pve-autoscaler {}: {}\n", status.version, status.line());
@@ -192,6 +201,9 @@ fn headline(status: &DaemonStatus, now: Time) -> String {
             status.turns,
             render::when(at, now)
         );
+    }
+    if let Some(told) = describe_own_lease(status, host_name::own().as_deref()) {
+        let _ = writeln!(text, "{told}");
     }
     let paused = status.paused.as_deref().map(render::one_line);
     // The headline names what holds everything.
@@ -404,6 +416,21 @@ mod tests {
             since,
             hindered,
         }
+    }
+
+    #[test]
+    fn a_lease_of_an_earlier_start_here_is_told() {
+        let told = |leader: bool, holder: &str| {
+            let status = DaemonStatus {
+                leader,
+                holder: holder.to_owned(),
+                ..DaemonStatus::default()
+            };
+            describe_own_lease(&status, Some("pve1")).is_some()
+        };
+        let (here, there) = (lease::identity("pve1", 7), lease::identity("pve2", 7));
+        assert!(told(false, &here));
+        assert!(!told(true, &here) && !told(false, &there) && !told(false, ""));
     }
 
     #[test]

@@ -229,7 +229,8 @@ fn further_cards_have_a_bridge_and_no_address_that_all_would_have() {
             "bridge = \"vmbr1\"\nnetwork = \"other\"",
             "there is no table [network.other]",
         ),
-        ("bridge = \"vmbr1\"\nrate = 10", "rate"),
+        ("bridge = \"vmbr1\"\nrate = 0", "nic.0.rate"),
+        ("bridge = \"vmbr1\"\ntrunks = \"2-4\"", "trunks"),
     ] {
         let errors = nic(lines).expect_err(lines);
         assert!(errors.contains(words), "{lines}: {errors}");

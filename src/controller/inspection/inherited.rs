@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::numbered;
 use crate::config::settings::TemplateSettings;
 use crate::model::network::{fixed_addresses, without_fixed_addresses};
-use crate::model::words::names;
+use crate::model::words::each;
 use crate::pve::VmConfig;
 
 /// The keys of a bus with their values.
@@ -200,7 +200,7 @@ pub fn shared_addresses(
             format!(
                 "VM {vmid} has a fixed address ({key}: {value}) that all its machines would have, and {} {} may have {machines}; qm set {vmid} --{key} {}, or {network}, which gives each an address of its own",
                 if users.len() == 1 { "pool" } else { "pools" },
-                names(users.iter().map(|(name, _)| name)),
+                each(&users.iter().map(|(name, _)| &**name).collect::<Vec<&str>>()),
                 without_fixed_addresses(value)
             ),
         );
