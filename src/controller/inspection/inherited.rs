@@ -200,7 +200,7 @@ pub fn shared_addresses(
             format!(
                 "VM {vmid} has a fixed address ({key}: {value}) that all its machines would have, and {} {} may have {machines}; qm set {vmid} --{key} {}, or {network}, which gives each an address of its own",
                 if users.len() == 1 { "pool" } else { "pools" },
-                each(&users.iter().map(|(name, _)| &**name).collect::<Vec<&str>>()),
+                each(&users.iter().map(|(name, _)| name).collect::<Vec<_>>()),
                 without_fixed_addresses(value)
             ),
         );
