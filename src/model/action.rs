@@ -353,9 +353,9 @@ fn in_place_of(nodes: &BTreeMap<Arc<str>, GivenUp>) -> String {
         };
         by_cause.entry(cause).or_default().push(node);
     }
-    let parts = by_cause.iter().map(|(cause, nodes)| {
-        let nodes = words::some(nodes);
-        format!("in place of {nodes}, {cause}")
+    let parts = by_cause.iter().map(|(cause, of_cause)| {
+        let named = words::some(of_cause);
+        format!("in place of {named}, {cause}")
     });
     parts.collect::<Vec<_>>().join("; ")
 }
