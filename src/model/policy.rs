@@ -12,7 +12,7 @@ use super::hosts::{HostCounting, HostRules};
 use super::network::NetworkPolicy;
 use super::pci::PciDevice;
 use super::region::RegionName;
-use super::resources::{self, Resources};
+use super::resources::Resources;
 use super::scheduling::{Labels, SpreadConstraint, Taint};
 use super::time::Span;
 use super::topology::{Pinning, Topologies};
@@ -595,14 +595,5 @@ impl InstanceType {
             pods: 0,
             extended: self.extended.clone(),
         }
-    }
-
-    /// Bytes of its memory that are huge pages for pods.
-    pub fn huge_pages(&self) -> i64 {
-        resources::huge_pages(
-            self.extended
-                .iter()
-                .map(|(name, amount)| (&**name, *amount)),
-        )
     }
 }

@@ -22,6 +22,11 @@ pub fn huge_pages<'a>(extended: impl IntoIterator<Item = (&'a str, i64)>) -> i64
         .fold(0_i64, |sum, (_, amount)| sum.saturating_add(amount))
 }
 
+/// Bytes of the huge pages of all sizes among the extended resources of a node, a type or a pod.
+pub fn huge_pages_of(extended: &BTreeMap<Arc<str>, i64>) -> i64 {
+    huge_pages(extended.iter().map(|(name, amount)| (&**name, *amount)))
+}
+
 /// A vector of resource amounts. Arithmetic saturates: a hostile quantity makes a pod that fits
 /// nowhere, never a wrapped number.
 #[derive(
@@ -72,11 +77,7 @@ impl Resources {
 
     /// Bytes of huge pages of all sizes. A kubelet takes what its node has of them off the memory that pods can have.
     pub fn huge_pages(&self) -> i64 {
-        huge_pages(
-            self.extended
-                .iter()
-                .map(|(name, amount)| (&**name, *amount)),
-        )
+        huge_pages_of(&self.extended)
     }
 
     /// The amount of one resource by its Kubernetes name; CPU in millicores.

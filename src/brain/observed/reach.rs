@@ -64,7 +64,7 @@ fn lack(
     // A network of the pool takes the place of the template's address.
     let mut shared = shared.filter(|(card, _)| !pool.networks.contains_key(card));
     let fault = copy.fault.as_ref();
-    if let Some(fault) = fault.or_else(|| shared.next().map(|(_, fault)| fault)) {
+    if let Some(fault) = fault.or_else(|| shared.next().map(|(_, told)| told)) {
         return Some(HostRefused::TemplateFault {
             fault: fault.clone(),
         });

@@ -17,12 +17,15 @@ use crate::decision::turn::DecisionBuilder;
 use crate::index::{NodeIndex, ShapeId};
 use crate::observed::view::MachinePhase;
 use crate::scale_down::candidates::{self, RemovalCandidate};
+use crate::scale_down::consolidate::intents;
 use crate::scale_down::drain_rules::Budgets;
 use crate::scale_down::evicted;
 use crate::scale_down::given_up;
 use crate::scale_down::mode::Mode;
+use crate::scale_down::node_budgets::NodeBudgets;
 use crate::scale_down::outdated::{self, RolloutQueue};
 use crate::scale_down::rehearsal::{self, RehearsalUndo};
+use crate::scale_down::removals;
 use crate::scale_down::shrink::{self, KeepReason};
 use crate::simulation::demand;
 use crate::simulation::pack::{self, FitIndex};
@@ -64,6 +67,7 @@ pub(crate) fn plan<'a>(
         return evacuees;
     }
     let budgets = Budgets::of(&turn.view, &shrink::under_way(turn));
+    let mut node_budgets = NodeBudgets::of(turn);
     let mut going = Vec::new();
     if evacuates {
         let nodes = &turn.view.snapshot.cluster.nodes;
@@ -74,7 +78,7 @@ pub(crate) fn plan<'a>(
             if let Some(cause) = cause {
                 turn.given_up.insert(name.clone(), (cause, None));
             }
-            match judged {
+            match judged.map(|judged| admit(turn, &mut node_budgets, judged)) {
                 Some(Ok(candidate)) => going.push(candidate),
                 Some(Err(keep)) => {
                     evacuees.nodes.insert(index, Err(keep));
@@ -83,7 +87,8 @@ pub(crate) fn plan<'a>(
             }
         }
     }
-    let stay = roll(turn, world, &budgets, queues, &mut going);
+    let budgets = (&budgets, &mut node_budgets);
+    let stay = roll(turn, world, budgets, queues, &mut going);
     // All of them first: what leaves one must not be sent to another. Nor to a node that stays there for a reason.
     let mut undo = RehearsalUndo::default();
     for candidate in &going {
@@ -106,6 +111,32 @@ pub(crate) fn plan<'a>(
         evacuees.nodes.entry(index).or_insert(Err(keep));
     }
     evacuees
+}
+
+/// Keeps a node that could go where its pool's own budgets leave nothing: no machine is made in the place of a node that may not go.
+fn admit<'a>(
+    turn: &DecisionBuilder<'a>,
+    node_budgets: &mut NodeBudgets<'a>,
+    judged: Result<RemovalCandidate<'a>, KeepReason>,
+) -> Result<RemovalCandidate<'a>, KeepReason> {
+    let candidate = judged?;
+    let Some(machine) = turn.view.machine_at(candidate.index) else {
+        return Ok(candidate);
+    };
+    // One that a machine was made to replace counts as disrupted already.
+    if intents::find_replacing(turn, candidate.name).is_some() {
+        return Ok(candidate);
+    }
+    let (pool, cause) = (machine.pool_name(), removals::cause_of(&candidate));
+    let rules = machine.pool.map_or(&[][..], |pool| &pool.budgets);
+    let admitted = node_budgets.admit(pool, rules, cause, 1, turn.now());
+    admitted.map_err(|spent| {
+        let mut keep = KeepReason::because(spent.why);
+        keep.until = spent.until;
+        keep
+    })?;
+    node_budgets.take(pool);
+    Ok(candidate)
 }
 
 /// Whether a node on an evacuated host goes once something else has come: its machine is on its way up, or it is not Ready.
@@ -195,7 +226,7 @@ fn hold_booked<'a>(
 fn roll<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    budgets: &Budgets<'a>,
+    (budgets, node_budgets): (&Budgets<'a>, &mut NodeBudgets<'a>),
     queues: BTreeMap<Arc<str>, RolloutQueue>,
     going: &mut Vec<RemovalCandidate<'a>>,
 ) -> Vec<(NodeIndex, KeepReason)> {
@@ -227,7 +258,7 @@ fn roll<'a>(
                 let new = turn.given_up.entry(name.clone());
                 new.or_insert((cause, None));
             }
-            match judged {
+            match judged.map(|judged| admit(turn, node_budgets, judged)) {
                 Some(Ok(candidate)) => {
                     room -= 1;
                     first.push(name.clone());

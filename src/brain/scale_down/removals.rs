@@ -198,13 +198,8 @@ impl<'a> RemovalAllowance<'a> {
         if !ready(candidate.node) {
             return Ok(());
         }
-        let cause = match candidate.mode {
-            Mode::Outdated { .. } => Cause::Outdated,
-            _ if candidate.empty() => Cause::Empty,
-            _ => Cause::Underused,
-        };
         let more = u32::from(!is_disrupted(machine, candidate));
-        self.check_node_budgets(turn, machine, cause, more)
+        self.check_node_budgets(turn, machine, cause_of(candidate), more)
     }
 
     /// Whether so many more nodes of a machine's pool may be disrupted by the pool's budgets.
@@ -395,6 +390,15 @@ impl<'a> RemovalAllowance<'a> {
             }));
         }
         Ok(())
+    }
+}
+
+/// For which cause of the pools' own budgets a node goes.
+pub(crate) fn cause_of(candidate: &RemovalCandidate<'_>) -> Cause {
+    match candidate.mode {
+        Mode::Outdated { .. } => Cause::Outdated,
+        _ if candidate.empty() => Cause::Empty,
+        _ => Cause::Underused,
     }
 }
 

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use model::memory::Memory;
 use model::policy::{InstanceType, PoolPolicy};
 use model::reasons::Warning;
-use model::resources::{Resources, huge_pages};
+use model::resources::{Resources, huge_pages, huge_pages_of};
 use model::time::Span;
 
 use crate::decision::turn::DecisionBuilder;
@@ -44,7 +44,7 @@ pub(crate) fn predicted(
         ))
         .saturating_sub(reserved.memory)
         .saturating_sub(reserved.eviction_memory)
-        .saturating_sub(instance_type.huge_pages())
+        .saturating_sub(huge_pages_of(&instance_type.extended))
         .max(0);
     let disk = if instance_type.disk > 0 {
         instance_type.disk

@@ -536,7 +536,7 @@ fn pods_of_a_node_that_is_drained_have_their_places_and_successors() {
 /// A pod of a StatefulSet that was evicted from the node that is drained.
 fn evicted_stateful() -> Lab {
     let mut lab = evacuated().shape("web-2", |shape| {
-        shape.owner = Some(owner("StatefulSet", "web"))
+        shape.owner = Some(owner("StatefulSet", "web"));
     });
     lab.turn();
     let lab = leaving(lab, "n2", Step::Drain).after(Span::seconds(5));

@@ -196,25 +196,7 @@ impl SetupStep {
     pub(super) fn show(&self) -> String {
         let mut text = String::new();
         let _ = match self {
-            SetupStep::Kubeconfig(request) => {
-                let server = request
-                    .server
-                    .as_ref()
-                    .map(|server| format!(" --server {server}"));
-                let context = request
-                    .context
-                    .as_ref()
-                    .map(|context| format!(" --context {context}"));
-                writeln!(
-                    text,
-                    "apply the RBAC manifest and the admission policy, and make the daemon's own kubeconfig {}\n\
-                     \u{20}    pve-autoscaler kubeconfig --kubeconfig {}{}{} --output {0}",
-                    request.output.display(),
-                    request.admin.display(),
-                    context.unwrap_or_default(),
-                    server.unwrap_or_default(),
-                )
-            }
+            SetupStep::Kubeconfig(request) => writeln!(text, "{}", show_kubeconfig(request)),
             SetupStep::Policy(step) => write!(text, "{}", step.show()),
             SetupStep::Token(grants, _) if grants.has_token() => writeln!(
                 text,
@@ -340,6 +322,23 @@ impl SetupStep {
             .fold(String::new(), |text, line| text + "  done: " + line + "\n");
         print(&output::sentences(&done))
     }
+}
+
+/// How the daemon's kubeconfig is made, and by which command.
+fn show_kubeconfig(request: &KubeconfigRequest) -> String {
+    let option = |name: &str, value: Option<String>| {
+        value.map_or_else(String::new, |value| format!(" --{name} {value}"))
+    };
+    let server = request.server.as_ref().map(ToString::to_string);
+    let context = request.context.as_ref().map(ToString::to_string);
+    format!(
+        "apply the RBAC manifest and the admission policy, and make the daemon's own kubeconfig {}\n\
+         \u{20}    pve-autoscaler kubeconfig --kubeconfig {}{}{} --output {0}",
+        request.output.display(),
+        request.admin.display(),
+        option("context", context),
+        option("server", server),
+    )
 }
 
 fn indented(text: &str) -> String {

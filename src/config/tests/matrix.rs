@@ -1,6 +1,7 @@
 //! Instance types by a matrix.
 
 use super::{SMALL, messages, parse};
+use crate::model::resources::huge_pages_of;
 
 const MATRIX: &str = "
 [instance_matrix.general]
@@ -174,7 +175,10 @@ fn huge_pages_are_part_of_a_types_memory() {
     let half =
         with_pages("extended = { \"hugepages-2Mi\" = \"1Gi\", \"hugepages-1Gi\" = \"1Gi\" }");
     let settings = parse(&half, "test.toml").unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(settings.policy.instance_types["s"].huge_pages(), 2 << 30);
+    assert_eq!(
+        huge_pages_of(&settings.policy.instance_types["s"].extended),
+        2 << 30
+    );
     let all = "extended = { \"hugepages-2Mi\" = \"2Gi\", \"hugepages-1Gi\" = \"2Gi\" }";
     let found = messages(&with_pages(all));
     let said = "huge pages of 4GiB are taken off its memory, which is 4GiB: expected less";

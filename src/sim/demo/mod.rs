@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::config::{ConfigErrors, Settings};
 use crate::controller::state::{StateError, StateFiles};
 use crate::controller::turn::Turn;
+use crate::model::resources::huge_pages_of;
 use crate::sim::faults::FaultPlan;
 use crate::sim::guests::GuestSpec;
 use crate::sim::judge::{Judge, JudgeTerms, PoolRule};
@@ -410,7 +411,7 @@ pub fn pool_rules(settings: &Settings, here: impl Fn(&str) -> bool) -> Vec<PoolR
         let types = pool.instance_types.iter().filter_map(|name| policy.instance_types.get(name));
         let (cores, memory) = types.fold((u32::MAX, i64::MAX), |(cores, memory), size| {
             let kernel = size.memory / 1000 * pool.reserved.kernel_memory_permille;
-            (cores.min(size.cores), memory.min(size.memory - kernel - size.huge_pages()))
+            (cores.min(size.cores), memory.min(size.memory - kernel - huge_pages_of(&size.extended)))
         });
         let milli = i64::from(cores) * 1000 - pool.reserved.cpu_milli;
         let bytes = memory - pool.reserved.kernel_memory - pool.reserved.memory - pool.reserved.eviction_memory;

@@ -93,7 +93,7 @@ fn tell_as_it_is(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
         replacement: replacement.map(|coming| facts(&turn, coming)),
         unneeded_since: unneeded_since.copied(),
         verdict,
-        given_up: comes.and_then(|machine| machine.given_up.clone()),
+        given_up: comes.and_then(|coming| coming.given_up.clone()),
         changes: Vec::new(),
         requested_permille: node.map_or_else(BTreeMap::new, |(node_name, node)| {
             shares(&turn, node_name, node)

@@ -67,14 +67,14 @@ fn pair_with_successors(cluster: &Cluster) -> BTreeMap<&ObjectKey, (&ObjectKey, 
         }
     }
     let mut pairs = BTreeMap::new();
-    for (owner, mut ending) in ending {
-        let mut made = made.remove(owner).unwrap_or_default();
-        ending.sort_by_key(|(since, key)| (*since, *key));
-        made.sort_by_key(|(created, key, _)| (*created, *key));
-        let mut made = made.into_iter();
-        for (since, key) in ending {
+    for (owner, mut deleted) in ending {
+        let mut others = made.remove(owner).unwrap_or_default();
+        deleted.sort_by_key(|(since, key)| (*since, *key));
+        others.sort_by_key(|(created, key, _)| (*created, *key));
+        let mut others = others.into_iter();
+        for (since, key) in deleted {
             // What was made before this one's deletion was made before those of the next ones, too.
-            let successor = made.find(|(created, ..)| *created >= since);
+            let successor = others.find(|(created, ..)| *created >= since);
             if let Some((_, successor, pod)) = successor {
                 pairs.insert(key, (successor, pod));
             }

@@ -467,7 +467,7 @@ fn has_lot(movable: &Movable, lot: LotIndex) -> bool {
 /// What a machine would carry too much, in parts of it.
 fn excess(machine: &SharingMachine, sum: &ResourceAmounts) -> i64 {
     let over = sum.iter().zip(&machine.size);
-    over.map(|(sum, size)| excess_of(*sum, *size)).sum()
+    over.map(|(has, size)| excess_of(*has, *size)).sum()
 }
 
 /// What is too much of one resource, in parts of what the machine has, and [`OVERLOAD_PARTS`] beside.
