@@ -548,7 +548,11 @@ fn who_is_logged_in_pauses_and_resumes_and_the_log_has_the_name() {
         );
     }
 
-    // On the host without a login the page changes nothing: every program there could ask it to.
+    without_a_login_it_changes_nothing(&open, daemon.0.id());
+}
+
+/// On the host without a login the page changes nothing: every program there could ask it to.
+fn without_a_login_it_changes_nothing(open: &Open, daemon: u32) {
     replace(&open.config, "0.0.0.0", "127.0.0.1");
     let config = fs::read_to_string(&open.config).expect("it is there");
     let kept: Vec<&str> = config
@@ -556,7 +560,7 @@ fn who_is_logged_in_pauses_and_resumes_and_the_log_has_the_name() {
         .filter(|line| !line.starts_with("tls_") && !line.starts_with("users_file"))
         .collect();
     fs::write(&open.config, kept.join("\n")).expect("written");
-    let id = i32::try_from(daemon.0.id()).expect("an id");
+    let id = i32::try_from(daemon).expect("an id");
     kill(Pid::from_raw(id), Signal::SIGHUP).expect("it runs");
     until(
         "/api/session",

@@ -128,7 +128,7 @@ fn admit<'a>(
         return Ok(candidate);
     }
     let (pool, cause) = (machine.pool_name(), removals::cause_of(&candidate));
-    let rules = machine.pool.map_or(&[][..], |pool| &pool.budgets);
+    let rules = machine.pool.map_or(&[][..], |policy| &policy.budgets);
     let admitted = node_budgets.admit(pool, rules, cause, 1, turn.now());
     admitted.map_err(|spent| {
         let mut keep = KeepReason::because(spent.why);

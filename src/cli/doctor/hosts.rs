@@ -1,6 +1,7 @@
 //! The hosts of a pool: whether they are there and may be used, and whether they could hold its machines.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::finding::Findings;
@@ -290,7 +291,7 @@ fn fault_of_lacks(
     told.truncate(MAX_NAMED);
     let mut told = told.join("; ");
     if lacks.len() > MAX_NAMED {
-        told += &format!("; and so on for {} more", lacks.len() - MAX_NAMED);
+        let _ = write!(told, "; and so on for {} more", lacks.len() - MAX_NAMED);
     }
     let keys: BTreeSet<&str> = lacks.iter().flat_map(|lack| lack.keys).copied().collect();
     let keys: Vec<&str> = keys.into_iter().collect();

@@ -35,7 +35,8 @@ pub(super) fn complete(
 /// Whether it is that a region has no range.
 fn is_lacking(problem: &ConfigProblem) -> bool {
     let of_region = problem.key.starts_with("proxmox.") || problem.key.starts_with("region.");
-    of_region && problem.key.ends_with(".vmids") && problem.message.starts_with("is missing")
+    let is_range = problem.key.rsplit('.').next() == Some("vmids");
+    of_region && is_range && problem.message.starts_with("is missing")
 }
 
 /// The text with a range in the table of its only region; `None` where it has several regions or none, or one that has a range.
