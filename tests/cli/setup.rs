@@ -2,6 +2,7 @@
 
 use std::io::{self, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -181,11 +182,14 @@ fn from_nothing_to_a_file_that_doctor_passes_and_again() {
     assert!(told.len() <= 1, "{said}");
     for line in told {
         assert!(line.starts_with("note: "), "{line}");
-        for name in ["daemon.conf", "daemon.secret", "config.toml"] {
+        for (name, count) in [("daemon.conf", 1), ("daemon.secret", 1), ("config.toml", 0)] {
             let file = place.simulators.path(name).display().to_string();
-            assert_eq!(line.matches(&format!(" {file}")).count(), 1, "{line}");
+            assert_eq!(line.matches(&format!(" {file}")).count(), count, "{line}");
         }
     }
+    // The configuration holds no secrets, and the mail service, a user of its own, reads it.
+    let written = std::fs::metadata(place.simulators.path("config.toml")).expect("it is there");
+    assert_eq!(written.permissions().mode() & 0o444, 0o444, "{written:?}");
     let file = place.file();
     assert!(file.starts_with(before.trim_end()), "{file}");
     let (code, found) = place.doctor();
