@@ -48,3 +48,39 @@ fn a_planned_machine_does_not_outgrow_its_host() {
     });
     assert_eq!(made(&small.decide()), ["four", "four"]);
 }
+
+/// A pool that may have one machine, for three pods of which its cheapest type holds one. Its many types, each with another amount
+/// of memory, are more options than a second plan is made of.
+fn too_many_types() -> Lab {
+    let small = lab().kind("small", 2, 4096).kind("large", 8, 16_384);
+    let mut names = vec!["small".to_owned(), "large".to_owned()];
+    let more = (0..1100).map(|number| (format!("more-{number}"), 4097 + i64::from(number)));
+    let lab = more.fold(small, |lab, (name, memory)| {
+        names.push(name.clone());
+        let lab = lab.kind(&name, 2, memory);
+        lab.edit_kind(&name, |kind| kind.price = Some(9_000_000))
+    });
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    lab.edit_kind("small", |kind| kind.price = Some(1_000_000))
+        .edit_kind("large", |kind| kind.price = Some(3_500_000))
+        .pool("p", &names)
+        .edit_pool("p", |pool| pool.max = 1)
+        .pods("web", 3, 1500, 3000)
+}
+
+#[test]
+fn at_max_a_machine_becomes_larger_for_pods_that_wait_without_a_second_plan_too() {
+    assert_eq!(made(&too_many_types().decide()), ["large"]);
+    let three = too_many_types().edit_pool("p", |pool| pool.max = 3);
+    assert_eq!(
+        made(&three.decide()),
+        ["small", "small", "small"],
+        "while it may"
+    );
+}
+
+#[test]
+fn pods_wait_where_no_larger_type_is_within_limits() {
+    let low = too_many_types().edit_pool("p", |pool| pool.max_cpu_milli = Some(4000));
+    assert_eq!(made(&low.decide()), ["small"]);
+}

@@ -82,17 +82,7 @@ pub(super) fn choose(
     rules: Option<&Rules>,
     refusals: &mut SharedRefusals,
 ) -> Chosen {
-    let mut search = ChoiceSearch {
-        view,
-        lead,
-        rules,
-        others: find_fillers(view, lead, rules),
-        words: RefusalLog::default(),
-        held: false,
-        refused: vec![false; view.catalog.choices.len()].into(),
-        pools: BTreeMap::new(),
-        known: Vec::new(),
-    };
+    let mut search = ChoiceSearch::begin(view, lead, rules);
     let total = search.sum_worth();
     let mut tiers = view.catalog.candidates.tiers.indexes();
     let found = tiers.find_map(|tier| Some((tier, search.find_best(tier, total)?)));
@@ -120,6 +110,27 @@ fn find_fillers(
     let shape = view.shape(lead).shape;
     let alone = rules.is_some_and(Rules::need_a_node_each) || !shape.host_ports.is_empty();
     (!alone).then_some(view.group(lead).run)
+}
+
+impl<'r, 'v, 'a> ChoiceSearch<'r, 'v, 'a> {
+    /// A search for a group whose pods follow these rules, of which nothing is known yet.
+    pub(super) fn begin(
+        view: PlanView<'v, 'a>,
+        lead: GroupIndex,
+        rules: Option<&'r Rules>,
+    ) -> ChoiceSearch<'r, 'v, 'a> {
+        ChoiceSearch {
+            view,
+            lead,
+            rules,
+            others: find_fillers(view, lead, rules),
+            words: RefusalLog::default(),
+            held: false,
+            refused: vec![false; view.catalog.choices.len()].into(),
+            pools: BTreeMap::new(),
+            known: Vec::new(),
+        }
+    }
 }
 
 impl ChoiceSearch<'_, '_, '_> {

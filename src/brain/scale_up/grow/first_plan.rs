@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::catalog::Catalog;
-use super::choose::{self, Pick};
+use super::choose::{self, ChoiceSearch, Pick};
 use super::pending::{self, PendingGroups};
 use super::planner::Planner;
 use super::refusals::SharedRefusals;
@@ -60,7 +60,49 @@ pub(super) fn open_machines<'p, 'a>(
     plan.visits
 }
 
+/// Planned machines that are looked at for pods that wait in the end, over all groups of one decision: there may be thousands of both.
+const MAX_LOOKED_AT: usize = 20_000;
+
+/// Phase: planned machines become larger for pods that still wait, where no machine more may be made for them. The second plan has
+/// done that already wherever the question was not too large for it.
+pub(super) fn enlarge_for_waiting<'p, 'a>(
+    planner: &mut Planner<'p, 'a>,
+    catalog: &mut Catalog<'p, 'a>,
+    pending: &mut PendingGroups<'a>,
+) {
+    let waits = |group: &GroupIndex| pending.groups[*group].left() > 0;
+    let waiting: Vec<GroupIndex> = pending.groups.indexes().filter(waits).collect();
+    let mut plan = FirstPlan {
+        planner,
+        catalog,
+        pending,
+        visits: Vec::new(),
+    };
+    let mut trials = MAX_LOOKED_AT;
+    for lead in waiting {
+        plan.enlarge_for(lead, &mut trials);
+    }
+}
+
 impl FirstPlan<'_, '_, '_> {
+    /// Makes planned machines larger for the pods of a group, as long as one takes some.
+    fn enlarge_for(&mut self, lead: GroupIndex, trials: &mut usize) {
+        let rules = self.planner.world.rules(self.pending.groups[lead].shape);
+        let rules = rules.as_deref();
+        self.catalog.locate(self.planner.world);
+        while self.pending.groups[lead].left() > 0 {
+            let search = ChoiceSearch::begin(self.view(), lead, rules);
+            let Some(pick) = search.find_any_larger(trials) else {
+                return;
+            };
+            let left = self.pending.groups[lead].left();
+            if self.realise(lead, &pick, rules).is_err() || self.pending.groups[lead].left() == left
+            {
+                return;
+            }
+        }
+    }
+
     /// Serves every group in order. Groups that depend on other pods are tried again as long as
     /// something was placed in between: every round but the last places a pod, so it ends.
     fn serve_all(&mut self) {

@@ -43,13 +43,21 @@ impl ChoiceSearch<'_, '_, '_> {
             let choice = self.find_next_size(machine)?;
             self.fill_enlarged_on_trial(machine, choice)
         });
-        picks.reduce(|cheapest, pick| {
-            if carries_more_for_its_cost(&pick, &cheapest) {
-                pick
-            } else {
-                cheapest
-            }
-        })
+        picks.reduce(cheaper_of)
+    }
+
+    /// Finds a planned machine that takes pods of the leading group once it is a size larger, whatever pool it is of: of the first
+    /// [`MAX_MACHINES`] that would, the one that then carries most for the added price. `trials` counts the machines that are looked at
+    /// down to none.
+    pub(super) fn find_any_larger(&self, trials: &mut usize) -> Option<Pick> {
+        let view = self.view;
+        let machines = view.planned.machines.indexes().take(*trials);
+        let looked_at = machines.inspect(|_| *trials -= 1);
+        let picks = looked_at.filter_map(|machine| {
+            let choice = self.find_next_size(machine)?;
+            self.fill_enlarged_on_trial(machine, choice)
+        });
+        picks.take(MAX_MACHINES).reduce(cheaper_of)
     }
 
     /// What more would go on a planned machine if it became one of a choice.
@@ -132,5 +140,14 @@ impl ChoiceSearch<'_, '_, '_> {
             let then = TypeChange::on_same_host(view, machine, *choice);
             then.is_some_and(|then| fit::room(shape, &then.free(), ports) > 0)
         })
+    }
+}
+
+/// The pick that carries more for its cost, the first of equals.
+fn cheaper_of(first: Pick, second: Pick) -> Pick {
+    if carries_more_for_its_cost(&second, &first) {
+        second
+    } else {
+        first
     }
 }

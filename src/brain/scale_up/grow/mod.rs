@@ -60,6 +60,7 @@ pub(crate) fn plan<'a>(
         let visits = first_plan::open_machines(&mut planner, &mut catalog, &mut pending);
         type_change::shrink_to_fit(&mut planner, &catalog, &pending);
         second_plan::repack(&mut planner, &mut catalog, &mut pending, visits);
+        first_plan::enlarge_for_waiting(&mut planner, &mut catalog, &mut pending);
         preferences::apply(&mut planner, &mut catalog, &pending);
         of_this_plan::tell(&mut planner, &pending);
     }
