@@ -169,6 +169,19 @@ fn nothing_found(
         };
         let _ = writeln!(text, "The record knows no {what} {wanted}{named}.");
     }
+    for (from, until, host) in led_elsewhere(&all) {
+        if !overlaps(filter, from, until) {
+            continue;
+        }
+        let until = until.map_or_else(String::new, |until| {
+            format!(" until {}", local(until, zone))
+        });
+        let _ = writeln!(
+            text,
+            "From {}{until} the instance on {host} led, and what it did is in its own record: type history on {host}.",
+            local(from, zone),
+        );
+    }
     let _ = writeln!(
         text,
         "The record begins at {}; what was done last in it was at {} ({}).",
@@ -177,6 +190,29 @@ fn nothing_found(
         zone_name(zone)
     );
     Ok(text)
+}
+
+/// Since when and until when (`None`: it still does) another instance led, and on which host.
+fn led_elsewhere(deeds: &[Deed]) -> Vec<(Time, Option<Time>, Arc<str>)> {
+    let mut spans: Vec<(Time, Option<Time>, Arc<str>)> = Vec::new();
+    for deed in deeds {
+        let DeedKind::Leads { leader } = &deed.kind else {
+            continue;
+        };
+        if let Some((_, until @ None, _)) = spans.last_mut() {
+            *until = Some(deed.at);
+        }
+        spans.extend(leader.clone().map(|host| (deed.at, None, host)));
+    }
+    spans
+}
+
+/// Whether such a span has something of the time that is asked for.
+fn overlaps(filter: &Filter, from: Time, until: Option<Time>) -> bool {
+    filter.until.is_none_or(|end| from <= end)
+        && filter
+            .since
+            .is_none_or(|begin| until.is_none_or(|until| until >= begin))
 }
 
 /// Names that are named instead of an unknown one.
@@ -481,6 +517,13 @@ fn row(deed: &Deed, planned: &PlannedAt, zone: &TimeZone) -> DeedRow {
             (what, by.unwrap_or_default())
         }
         DeedKind::Asked { asked, why, .. } => (format!("somebody asked: {asked}"), why.clone()),
+        DeedKind::Leads { leader: None } => {
+            ("this host's instance leads".to_owned(), String::new())
+        }
+        DeedKind::Leads { leader: Some(host) } => (
+            format!("the instance on {host} leads"),
+            format!("what it does is in its own record: type history on {host}"),
+        ),
         DeedKind::Pod { verdict, report } => (
             format!("the pod: {}", pod_word(verdict.as_deref())),
             said(report, zone),

@@ -13,6 +13,7 @@ use crate::controller::host_decisions::HostDecisions;
 use crate::controller::journal::JournalEntry;
 use crate::controller::state::StateFiles;
 use crate::controller::turn::Turn;
+use crate::kubernetes::lease;
 use crate::model::action::Action;
 use crate::model::memory::Memory;
 use crate::model::policy::Policy;
@@ -40,6 +41,10 @@ struct On {
     begun: Cell<bool>,
     /// The reason of the pause that held in the last turn; `None`: there was no pause.
     paused: RefCell<Option<String>>,
+    /// This host.
+    own: String,
+    /// The host of the other instance that leads, as it was told last; `None`: this one leads, or nothing was told.
+    other: RefCell<Option<String>>,
     /// The evacuated hosts of the last turn.
     evacuated: RefCell<BTreeSet<(RegionName, Arc<str>)>>,
 }
@@ -69,6 +74,8 @@ impl Recording {
             lost: Cell::new(0),
             begun: Cell::new(false),
             paused: RefCell::default(),
+            own: parts.identity.clone(),
+            other: RefCell::default(),
             evacuated: RefCell::default(),
         });
         Recording { on, made }
@@ -104,6 +111,7 @@ impl Recording {
         if let Some(on) = &self.on {
             let begun = on.begun.replace(true);
             if begun {
+                on.leads(turn);
                 on.asked(turn, retried);
             }
             on.recorder.decided(RecordedTurn {
@@ -117,6 +125,7 @@ impl Recording {
             if !begun {
                 on.paused.replace(turn.snapshot.paused.clone());
                 on.evacuated.replace(evacuated(&turn.snapshot));
+                on.leads(turn);
                 on.asked(turn, retried);
             }
         }
@@ -143,6 +152,20 @@ impl Recording {
 }
 
 impl On {
+    /// Tells who leads, where that is another instance than before. A Lease that nobody is known to hold says nothing, and one in this
+    /// host's name is of an earlier start of this daemon.
+    fn leads(&self, turn: &Turn) {
+        let snapshot = &turn.snapshot;
+        let holder = lease::host_of(&snapshot.lease.holder);
+        if !snapshot.leader && (holder.is_empty() || holder == self.own) {
+            return;
+        }
+        let other = (!snapshot.leader).then(|| holder.to_owned());
+        if self.other.replace(other.clone()) != other {
+            self.recorder.teller().leads(other, turn.at);
+        }
+    }
+
     /// Tells what people asked for since the turn before.
     fn asked(&self, turn: &Turn, retried: &BTreeSet<Arc<str>>) {
         let teller = self.recorder.teller();

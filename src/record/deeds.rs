@@ -106,6 +106,10 @@ impl<'a> FoundDeeds<'a> {
             let by = line.by.clone();
             self.tell(line.at, DeedKind::Asked { asked, why, by });
         }
+        if line.what == "leads" && self.filter.is_open() {
+            let leader = line.leader.clone();
+            self.tell(line.at, DeedKind::Leads { leader });
+        }
         self.verdicts(line);
         for action in &line.plan {
             if let Some(planned) = DeedKind::planned(action, line)

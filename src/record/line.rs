@@ -93,6 +93,11 @@ pub(super) enum LineContent<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         by: Option<&'a str>,
     },
+    /// Who leads is another now.
+    Leads {
+        /// The host of the instance that leads; `None`: the one that records does.
+        leader: Option<&'a str>,
+    },
     /// A step of a machine's life ended.
     Step {
         /// The machine.
@@ -152,6 +157,9 @@ pub(super) struct ReadLine {
     /// Who asked; in no record of a program that did not tell it.
     #[serde(default)]
     pub(super) by: Option<String>,
+    /// Who leads, in a record that tells it: `None` is the one that recorded it.
+    #[serde(default)]
+    pub(super) leader: Option<Arc<str>>,
     #[serde(default)]
     pub(super) failure: Option<Value>,
     #[serde(default)]
@@ -335,6 +343,11 @@ pub enum DeedKind {
         /// Who asked for a retry, an evacuation or its end; `None` where the record does not tell it.
         #[serde(skip_serializing_if = "Option::is_none")]
         by: Option<String>,
+    },
+    /// Another instance leads from now on, and its record has what is done; or this one leads again.
+    Leads {
+        /// The host of the instance that leads; `None`: the one whose record this is.
+        leader: Option<Arc<str>>,
     },
     /// What becomes of a pod is another now. Told where one pod is asked for.
     Pod {

@@ -103,6 +103,7 @@ enum Message {
     Ended(Box<Action>, Option<Failure>, Time),
     Step(Arc<str>, Step, Span, bool, Time),
     Asked(&'static str, String, Option<String>, Time),
+    Leads(Option<String>, Time),
     End,
 }
 
@@ -164,6 +165,11 @@ impl RecordSender {
     /// where the reason does not say it.
     pub fn asked(&self, what: &'static str, why: &str, by: Option<String>, now: Time) {
         self.tell(Message::Asked(what, why.to_owned(), by, now));
+    }
+
+    /// Another instance leads from now on, on this host, or this one does after another.
+    pub fn leads(&self, host: Option<String>, now: Time) {
+        self.tell(Message::Leads(host, now));
     }
 
     /// A step of a machine's life ended.
@@ -477,6 +483,12 @@ impl Writer {
                     asked,
                     message,
                     by: by.as_deref(),
+                },
+                *at,
+            ),
+            Message::Leads(host, at) => (
+                LineContent::Leads {
+                    leader: host.as_deref(),
                 },
                 *at,
             ),

@@ -239,3 +239,62 @@ fn history_says_who_evacuates_and_in_whose_place_a_machine_comes() {
         "{of_node}"
     );
 }
+
+/// In a cluster with a second host's instance each record has what its own instance did. `history` says from when to when another one led,
+/// also where it is asked for something of that time.
+#[test]
+fn history_says_when_another_host_led() {
+    let config = format!("{HASTY}\n[recorder]\nenabled = true\n");
+    let scene = simulate(async {
+        let scene = Scene::new(3, &config, GuestSpec::default());
+        let holds = async |holder: &str, seconds: i32| {
+            let spec =
+                serde_json::json!({"holderIdentity": holder, "leaseDurationSeconds": seconds});
+            let patch = http::Request::patch(LEASE);
+            let patch = patch.header("content-type", "application/merge-patch+json");
+            let body = serde_json::json!({"spec": spec}).to_string();
+            crate::patch(&scene, patch, body).await;
+        };
+        let story = async {
+            tokio::time::sleep(Duration::from_mins(2)).await;
+            holds("pve2_0123456789abcdef", i32::MAX).await;
+            tokio::time::sleep(Duration::from_mins(5)).await;
+            holds("", 1).await;
+            tokio::time::sleep(Duration::from_mins(2)).await;
+        };
+        tokio::select! {
+            biased;
+            () = scene.live_on(0, |_| {}) => unreachable!("the daemon ended"),
+            () = story => {}
+        }
+        scene
+    });
+    let record = scene.state().join("record");
+    let all = text(&program(&["history", "--record", path(&record)]).stdout);
+    let at = |wanted: &str| {
+        let rows: Vec<&str> = all.lines().filter(|line| line.contains(wanted)).collect();
+        assert_eq!(rows.len(), 1, "{all}");
+        rows[0].trim_start()[..16].to_owned()
+    };
+    assert_eq!(at("the instance on pve2 leads"), "2026-01-01 08:02");
+    assert_eq!(at("this host's instance leads"), "2026-01-01 08:07");
+    let of = |part: &[&str]| {
+        let arguments = [
+            &["history", "--record", path(&record), "--node", "web-1"],
+            part,
+        ]
+        .concat();
+        text(&program(&arguments).stdout)
+    };
+    let led = "until 2026-01-01 08:07";
+    let told = of(&["--since", "2026-01-01 08:03", "--until", "2026-01-01 08:04"]);
+    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        told.contains("the instance on pve2 led") && told.contains(led),
+        "{told}"
+    );
+    let before = of(&["--until", "2026-01-01 08:01"]);
+    assert!(!before.contains("led"), "{before}");
+}
+
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/pve-autoscaler";

@@ -267,6 +267,7 @@ function words(row, name = "") {
       return row.action === "remove" ? `${name ? `${name} ` : ""}is gone` : `done: ${does}`;
     case "begun": return `a record begins, version ${row.program}`;
     case "asked": return isOfSomething(row) ? `somebody asked: ${row.asked} ${row.why}` : `somebody asked: ${row.asked}`;
+    case "leads": return row.leader ? `the instance on ${row.leader} leads` : "this host's instance leads";
     case "lost": return `${count(row.many, "decision")} could not be recorded`;
     default: return row.deed;
   }
@@ -279,6 +280,7 @@ function isOfSomething(row) {
 
 function why(row) {
   if (isOfSomething(row)) return row.by ? `by ${row.by}` : "";
+  if (row.deed === "leads" && row.leader) return `what it does is in its own record, which is on ${row.leader}`;
   return row.why ?? row.failure ?? "";
 }
 
