@@ -30,12 +30,7 @@ const RED: &str = "\u{1b}[1;31m";
 const PLAIN: &str = "\u{1b}[0m";
 
 /// What a person should look at first.
-const CARE: &[&str] = &[
-    "On hold",
-    "Warnings",
-    "Views in trouble",
-    "What failed, in full",
-];
+const CARE: &[&str] = &["On hold", "Warnings", "Views in trouble", "What failed"];
 const WRONG: &[&str] = &["Wrong with the daemon"];
 
 /// The text with no line longer than `columns`, as far as words allow. Nothing is lost but blanks.

@@ -1,15 +1,16 @@
-//! What `status` does with failures that are longer than a line of a terminal: each is told once, short, where it belongs,
-//! and in full below. Pure.
+//! What `status` and `plan` do with failures that are longer than a line of a terminal: each is told once, short, where it belongs,
+//! and as it is below, or with what is on hold. Pure.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::controller::status::DaemonStatus;
 use crate::model::foreign::ForeignText;
 use crate::model::reasons::Held;
-use crate::model::report::Scope;
+use crate::model::report::{PoolState, Report, Scope};
 /// Characters of a failure in a table: beside the usual columns that is what fits.
-const SHOWN: usize = 32;
+pub(super) const SHOWN: usize = 32;
 
 /// The status with each failure told once and short: a back-off names the machine whose failure began it, while that is
 /// there to tell of it, and a hold does not say again what its pool says.
@@ -38,6 +39,25 @@ pub(super) fn once(status: &DaemonStatus) -> DaemonStatus {
     short
 }
 
+/// The pools of a report, a back-off in short where a hold tells it whole.
+pub(super) fn short_back_offs(report: &Report) -> BTreeMap<Arc<str>, PoolState> {
+    let mut pools = report.pools.clone();
+    for (name, pool) in &mut pools {
+        let scope = Scope::Pool(name.clone());
+        let is_told = report.holds.iter().any(|hold| {
+            let whole = matches!(&hold.why.held, Held::BacksOff { failure: Some(_) });
+            whole && hold.scope == scope
+        });
+        if is_told {
+            pool.backoff_message = pool
+                .backoff_message
+                .as_ref()
+                .map(|message| message.cut(SHOWN));
+        }
+    }
+    pools
+}
+
 /// The machine whose failure began a back-off, where it is there to tell of it. The message begins with its name; others may
 /// have failed with the same words. A message that was too long lacks its end.
 fn teller<'a>(status: &'a DaemonStatus, message: &'a str) -> Option<&'a str> {
@@ -47,7 +67,7 @@ fn teller<'a>(status: &'a DaemonStatus, message: &'a str) -> Option<&'a str> {
     (!words.is_empty() && failure.message.starts_with(words)).then_some(name)
 }
 
-/// The failures that [`once`] cut, in full, in lines of so many columns.
+/// The failures that [`once`] cut, as far as the daemon keeps them, in lines of so many columns.
 pub(super) fn in_full(text: &mut String, status: &DaemonStatus, columns: usize) {
     let mut cut: Vec<(&str, &str)> = Vec::new();
     for (name, machine) in &status.machines {
@@ -68,7 +88,7 @@ pub(super) fn in_full(text: &mut String, status: &DaemonStatus, columns: usize) 
     if cut.is_empty() {
         return;
     }
-    text.push_str("What failed, in full\n");
+    text.push_str("What failed\n");
     for (name, message) in cut {
         let _ = writeln!(text, "  {name}:");
         for line in wrapped(message, columns.saturating_sub(4).max(1)) {
@@ -107,7 +127,7 @@ mod tests {
     use crate::cli::fold;
     use crate::controller::status::MachineStatus;
     use crate::model::region::{Failure, Step};
-    use crate::model::report::PoolState;
+    use crate::model::report::Hold;
     use crate::model::time::Time;
 
     const WORDS: &str = "kubeadm join failed with code 1: connection refused by 10.0.0.1:6443";
@@ -176,6 +196,29 @@ mod tests {
             full.contains("  workers:\n    workers-b: kubeadm"),
             "{full}"
         );
+    }
+
+    #[test]
+    fn a_back_off_is_short_where_a_hold_tells_it_whole() {
+        let status = two_alike();
+        let message = status.pools["workers"].backoff_message.clone();
+        let hold = |scope: &str, failure: Option<ForeignText>| {
+            Hold::new(Scope::Pool(scope.into()), Held::BacksOff { failure })
+        };
+        let said = |hold: Hold| {
+            let report = Report {
+                pools: status.pools.clone(),
+                holds: vec![hold],
+                ..Report::default()
+            };
+            let mut pools = short_back_offs(&report);
+            let pool = pools.remove("workers").expect("it is there");
+            pool.backoff_message.expect("it backs off").chars().count()
+        };
+        let whole = message.as_deref().unwrap_or_default().chars().count();
+        assert!(said(hold("workers", message.clone())) <= SHOWN);
+        assert_eq!(said(hold("others", message.clone())), whole);
+        assert_eq!(said(hold("workers", None)), whole, "nobody else tells it");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::causes::SharedCauses;
+use super::narrow;
 use super::networks;
 use super::stores;
 use super::table::table;
@@ -48,7 +49,12 @@ pub(super) fn decision(decision: &Decision, wide: bool, now: Time) -> String {
         |rows: Vec<WhyRow>| rows.into_iter().map(|row| row.write(&mut causes)).collect();
     let (held, pods, nodes) = (write(held), write(pods), write(nodes));
     section(&mut text, "On hold", &HOLDS, held);
-    pools(&mut text, &report.pools, now);
+    let pools_shown = if wide {
+        report.pools.clone()
+    } else {
+        narrow::short_back_offs(report)
+    };
+    pools(&mut text, &pools_shown, now);
     coming(&mut text, &report.coming);
     hosts(&mut text, &report.hosts);
     stores::storages(&mut text, &report.storages, wide);

@@ -854,9 +854,7 @@ mod tests {
             ..DaemonStatus::default()
         };
         let whole = |text: &str| {
-            let (_, below) = text
-                .split_once("What failed, in full")
-                .expect("it is told below");
+            let (_, below) = text.split_once("What failed").expect("it is told below");
             below
                 .split_whitespace()
                 .collect::<Vec<_>>()

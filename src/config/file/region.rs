@@ -265,7 +265,7 @@ pub struct Template {
     /// `net0`, a `virtio` card, gets as many queues as the machine has cores (64 at most).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multiqueue: Option<bool>,
-    /// How much `net0` sends and receives at most, in MB a second (PVE's unit; 125 is a gigabit). Default: as the template has it.
+    /// How much `net0` sends and receives at most, in MB a second, which are 1,048,576 bytes to PVE (119 is a gigabit). Default: as the template has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100_000))]
     pub rate: Option<u32>,

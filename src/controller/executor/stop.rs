@@ -70,7 +70,11 @@ impl Stop {
 
     /// The stop that a failed task of PVE's is, where the caller knows whose fault it is.
     pub(super) fn of_task_as(what: &str, failure: &TaskFailure, transient: bool) -> Stop {
-        let words = format!("{what} failed: {}", failure.words());
+        let said = failure.words();
+        // PVE's own words may begin as ours do: `start failed: …` of a start.
+        let ours = format!("{} failed: ", what.trim_start_matches("the "));
+        let said = said.strip_prefix(&ours).unwrap_or(&said);
+        let words = format!("{what} failed: {said}");
         Stop::of(words, failure.advice().map(str::to_owned), transient)
     }
 
