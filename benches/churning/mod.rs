@@ -2,7 +2,7 @@
 //! and time passes in steps. A scheduler that spreads, machines that take a minute, drains that take
 //! none.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pve_autoscaler::model::cluster::{
@@ -434,6 +434,7 @@ fn empty(now: Time) -> Snapshot {
     let copy = TemplateCopy {
         fault: None,
         shared_addresses: BTreeMap::new(),
+        bridges: BTreeSet::new(),
         uuid: None,
         redefined: false,
         vmid: 100,

@@ -4,7 +4,7 @@
 //! `BenchmarkBinpackingEstimate`, W3 the shapes of its `BenchmarkFilterOutSchedulable`; rebuilt from
 //! what they say, with another source of chance.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pve_autoscaler::brain::explain::Asked;
@@ -143,6 +143,7 @@ fn home() -> Region {
     let copy = TemplateCopy {
         fault: None,
         shared_addresses: BTreeMap::new(),
+        bridges: BTreeSet::new(),
         uuid: None,
         redefined: false,
         vmid: 100,

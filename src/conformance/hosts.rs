@@ -12,7 +12,7 @@ use crate::model::topology::HostTopology;
 
 use super::fields::CaseFields;
 use super::objects::{name_of, named};
-use super::scalars::{permille, quantity, several, shared, text, time, truth, whole};
+use super::scalars::{names, permille, quantity, several, shared, text, time, truth, whole};
 use super::stage::{CaseWorld, REGION};
 use super::topologies;
 use super::value::{CaseError, CaseValue};
@@ -139,6 +139,7 @@ fn host(value: &CaseValue, name: Option<&String>, now: Time) -> Result<CaseHost,
     let since = fields.with("evacuated", |value| evacuated(value, now))?;
     host.evacuated = since.flatten();
     host.load = fields.with("load", load)?;
+    host.bridges = fields.with("bridges", names)?;
     found.devices = fields.with("pci", devices)?.unwrap_or_default();
     found.storages = fields.with("storages", storages)?.unwrap_or_default();
     found.own = own(&mut fields)?;

@@ -1,5 +1,6 @@
 //! Single values: numbers, quantities, spans and points in time.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::model::quantity::Quantity;
@@ -90,6 +91,12 @@ pub(super) fn texts(value: &CaseValue) -> Result<Vec<String>, CaseError> {
         .into_iter()
         .map(|item| text(item).map(str::to_owned))
         .collect()
+}
+
+/// Several names, in their order.
+pub(super) fn names(value: &CaseValue) -> Result<BTreeSet<Arc<str>>, CaseError> {
+    let names = texts(value)?.into_iter();
+    Ok(names.map(Arc::from).collect())
 }
 
 /// The full name of a resource: `mem` and `storage` are short for what Kubernetes calls them.

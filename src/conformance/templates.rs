@@ -10,7 +10,7 @@ use crate::model::words;
 use super::fields::CaseFields;
 use super::nearest;
 use super::objects::{name_of, named};
-use super::scalars::{quantity, shared, text, texts};
+use super::scalars::{names, quantity, shared, text, texts};
 use super::stage::{CaseWorld, DISK, TEMPLATE, free_vmid};
 use super::value::{CaseError, CaseValue};
 
@@ -30,6 +30,8 @@ pub(super) struct CaseTemplate {
     clones_to: Option<Arc<str>>,
     /// Further disks that each machine gets: storage and bytes.
     disks: Vec<(Arc<str>, i64)>,
+    /// The bridges that network cards of its machines are on.
+    bridges: BTreeSet<Arc<str>>,
     /// Why no machine is made of it.
     fault: Option<Arc<str>>,
 }
@@ -108,6 +110,7 @@ fn template(
         size: size.map_or(usual.size, Quantity::units),
         clones_to: fields.with("clones_to", shared)?,
         disks: fields.with("disks", further)?.unwrap_or_default(),
+        bridges: fields.with("bridges", names)?.unwrap_or_default(),
         fault: fields.with("fault", shared)?,
     };
     fields.done()?;
@@ -205,6 +208,7 @@ impl CaseTemplate {
         TemplateCopy {
             fault: self.fault.as_deref().map(Into::into),
             shared_addresses: BTreeMap::new(),
+            bridges: self.bridges.clone(),
             uuid: None,
             redefined: false,
             vmid,

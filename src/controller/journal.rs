@@ -60,6 +60,10 @@ pub struct JournalEntry {
     /// The task of this step, to be followed after a restart.
     #[serde(default)]
     pub upid: Option<String>,
+    /// The task of the VM's last start. PVE may call a start failed of a VM that runs all the same; it is asked how the start went when the
+    /// VM stops while it comes up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<String>,
     /// When a clone was last asked for without an answer: the call may still be carried out for a while, whatever
     /// became of the machine since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -112,6 +116,7 @@ impl JournalEntry {
             spent: Span::ZERO,
             reached: Some(Step::Intent),
             upid: None,
+            start: None,
             unanswered_clone: None,
             power_off_sent: None,
             marked: false,
@@ -143,6 +148,7 @@ impl JournalEntry {
         self.configured = false;
         *self.written = Written::default();
         self.upid = None;
+        self.start = None;
         self.uuid = None;
         self.power_off_sent = None;
     }

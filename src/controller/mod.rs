@@ -16,6 +16,7 @@ pub mod evacuations;
 pub mod executor;
 mod foreign_guests;
 pub mod guest;
+mod host_bridges;
 pub mod host_decisions;
 pub mod identity;
 pub mod in_place;

@@ -1,7 +1,7 @@
 //! Watching a region: PVE has no watch, so it is read at an interval, and single VMs' configurations
 //! only when something about them changed or the last reading is old.
 //!
-//! Calls in a steady state: two per poll, plus at most one more, a re-reading, a host's clock or a storage's kept space: six a
+//! Calls in a steady state: two per poll, plus at most one more, a re-reading, a host's clock, its bridges or a storage's kept space: six a
 //! minute at the default interval, whatever the number of VMs. The mappings of PCI devices are one more, where machines get some, and
 //! so are a machine's rules with each reading of its configuration, where the file names security groups, and each host's load
 //! once a minute where a pool bounds that.
@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::config::settings::{Settings, TemplateSettings};
 use crate::controller::clocks::HostClocks;
 use crate::controller::foreign_guests::{ForeignGuests, SharedResources};
+use crate::controller::host_bridges::HostBridges;
 use crate::controller::in_place::{self, Beside, groups};
 use crate::controller::inspection;
 use crate::controller::kept_space::KeptSpace;
@@ -191,6 +192,7 @@ pub struct RegionWatcher {
     last: Shared<Region>,
     doubts: Doubts,
     loads: HostLoads,
+    bridges: HostBridges,
     kept_space: KeptSpace,
     backings: StorageBackings,
     clocks: HostClocks,
@@ -217,6 +219,7 @@ impl RegionWatcher {
             last: Shared::default(),
             doubts: Doubts::default(),
             loads: HostLoads::default(),
+            bridges: HostBridges::default(),
             kept_space: KeptSpace::default(),
             backings: StorageBackings::default(),
             clocks: HostClocks::default(),
@@ -308,6 +311,7 @@ impl RegionWatcher {
         self.read_foreign_guests(&resources).await;
         self.read_mappings().await;
         self.read_loads(&resources).await;
+        self.read_new_bridges(&resources).await;
         self.tell_kept_space(&mut resources).await;
         self.tell_backings(&mut resources).await;
         let mut region = Region {
@@ -319,6 +323,7 @@ impl RegionWatcher {
             let seen = Host {
                 clock_ahead: self.clocks.ahead(name),
                 load: self.loads.of(name, Instant::now()),
+                bridges: self.bridges.of(name, Instant::now()).cloned(),
                 ..host.into()
             };
             region.hosts.insert(name.clone(), seen);

@@ -10,7 +10,7 @@ use crate::controller::inspection;
 use crate::controller::template_mark::is_of_another_definition;
 use crate::model::action::NO_TEMPLATE;
 use crate::model::region::{GuestKind, RegionName, TemplateCopy, TemplateDisk};
-use crate::pve::{ClusterResources, Disk, GuestResource, VmConfig};
+use crate::pve::{ClusterResources, Disk, GuestResource, Net, VmConfig};
 
 /// What an EFI disk takes: that of PVE's own firmware has 528 KiB, which storages of blocks round up to 4 MiB.
 const EFI_DISK: i64 = 4 << 20;
@@ -73,6 +73,7 @@ impl<'a> RegionTemplates<'a> {
                         .into_iter()
                         .map(|(card, why)| (card, why.into()))
                         .collect(),
+                    bridges: bridges(&config.cards(), template),
                     host: guest.host.clone(),
                     shared: tied.is_none(),
                     tied: tied.map(Into::into),
@@ -123,10 +124,25 @@ fn of_settings(
         disk: 0,
         fault: fault.map(Into::into),
         shared_addresses: BTreeMap::new(),
+        bridges: bridges(&BTreeMap::new(), template),
         disks,
         uuid: None,
         redefined: false,
     }
+}
+
+/// The bridges and VNets that the cards of a template's machines are on: those of the file, else those of the template's own cards.
+fn bridges(own: &BTreeMap<u8, Net>, template: &TemplateSettings) -> BTreeSet<Arc<str>> {
+    let of_file: BTreeMap<u8, Option<String>> = template
+        .cards()
+        .map(|(number, card)| (number, card.bridge))
+        .collect();
+    let numbers: BTreeSet<u8> = own.keys().chain(of_file.keys()).copied().collect();
+    let bridges = numbers.iter().filter_map(|number| {
+        let said = of_file.get(number).and_then(Option::as_deref);
+        said.or_else(|| own.get(number)?.bridge.as_deref())
+    });
+    bridges.map(Arc::from).collect()
 }
 
 /// Why no machine is made of a copy of a template: it, or PVE, would make none that works.

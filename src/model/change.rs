@@ -251,6 +251,7 @@ fn of_host(host: &str, refusal: &HostRefused, pool: &str) -> Option<String> {
         HostRefused::StorageInactive { storage, .. } | HostRefused::NoStorage { storage, .. } => {
             format!("make the storage {storage} available on {host}")
         }
+        HostRefused::NoBridge { bridge } => format!("make the bridge {bridge} on {host}"),
         HostRefused::BacksOff { .. } => format!(
             "mend what made machines fail on {host} (status tells), then type: pve-autoscaler retry {pool}"
         ),

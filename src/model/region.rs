@@ -1,6 +1,6 @@
 //! The Proxmox VE side of a snapshot: one region is one PVE cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -78,6 +78,9 @@ pub struct Host {
     /// How loaded it was of late, on average; `None` where no pool asks for that, or it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load: Option<HostLoad>,
+    /// The bridges and VNets that network cards of machines can be on there; `None` where that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bridges: Option<BTreeSet<Arc<str>>>,
     /// Why nobody knows what it has and what of it is promised: PVE's row of it, or of a guest on it, cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unread: Option<ForeignText>,
@@ -227,6 +230,9 @@ pub struct TemplateCopy {
     /// Why a pool makes no machine of it, by the network card on which it has no network: machines would share a fixed address there.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub shared_addresses: BTreeMap<u8, ForeignText>,
+    /// The bridges and VNets that network cards of machines of it are on.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub bridges: BTreeSet<Arc<str>>,
     /// The template's SMBIOS UUID, by which it is told from another template that later has its VMID; `None` where its configuration names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<Arc<str>>,

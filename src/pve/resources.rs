@@ -318,6 +318,7 @@ impl From<&HostResource> for region::Host {
             uptime: Span(host.uptime.max(0).saturating_mul(1_000)),
             clock_ahead: None,
             load: None,
+            bridges: None,
             unread: host.odd.clone(),
         }
     }

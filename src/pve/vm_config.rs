@@ -78,6 +78,15 @@ pub struct Net {
 }
 
 impl VmConfig {
+    /// The network cards by their numbers, 0 for `net0`.
+    pub fn cards(&self) -> BTreeMap<u8, Net> {
+        let cards = self.raw.iter().filter_map(|(key, value)| {
+            let number = key.strip_prefix("net")?.parse().ok()?;
+            Some((number, Net::read(value)))
+        });
+        cards.collect()
+    }
+
     /// What the VM is promised of its host.
     pub fn promise(&self) -> GuestPromise {
         let number = |key: &str| self.raw.get(key).and_then(|text| text.parse::<i64>().ok());

@@ -322,6 +322,21 @@ const SPOILT: &[Spoiling] = &[
         daemon: Some("bridge 'vmbr0' does not exist"),
     },
     Spoiling {
+        name: "two hosts have not the bridge",
+        spoil: |given, _| {
+            for host in &mut given.pve.hosts[..2] {
+                host.bridges = vec!["vmbr9".to_owned()];
+            }
+        },
+        with: "",
+        doctor: (
+            "network",
+            "there is no bridge vmbr0 that may be used on pve1, pve2; machines would not start there",
+        ),
+        // It brings the node to the third.
+        daemon: None,
+    },
+    Spoiling {
         name: "the bridge takes no VLANs apart",
         spoil: |given, _| {
             given.template("vlan = 20\n");

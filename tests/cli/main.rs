@@ -16,6 +16,7 @@ mod page;
 mod pinning;
 mod service;
 mod setup;
+mod setup_addresses;
 mod simulators;
 mod site;
 mod strangers;

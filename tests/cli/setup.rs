@@ -39,8 +39,8 @@ const ADMIN: &[&str] = &[
 const TEMPLATE: u32 = 9_000;
 
 /// A cluster with an administrator's token, and a folder for everything.
-struct Place {
-    simulators: Simulators,
+pub(super) struct Place {
+    pub(super) simulators: Simulators,
     config: PathBuf,
     answers: PathBuf,
 }
@@ -50,7 +50,7 @@ impl Place {
         Place::of(PveSpec::default())
     }
 
-    fn of(mut spec: PveSpec) -> Place {
+    pub(super) fn of(mut spec: PveSpec) -> Place {
         spec.tokens.push(TokenSpec {
             id: "root@pam!setup".to_owned(),
             secret: "11111111-0000-4000-8000-000000000001".to_owned(),
@@ -84,7 +84,7 @@ impl Place {
     }
 
     /// Answers how both are reached, and more.
-    fn answer(&self, more: &str) {
+    pub(super) fn answer(&self, more: &str) {
         let path = |name: &str| self.simulators.path(name).display().to_string();
         let text = format!(
             "[kubernetes]\nkubeconfig = \"{}\"\nserver = \"{}\"\n[proxmox]\nendpoints = [\"{}\"]\nfingerprint = \"{}\"\n\
@@ -109,7 +109,7 @@ impl Place {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> (Option<i32>, String) {
+    pub(super) fn run(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let mut command = self.command(arguments);
         let output = command.arg("--answers").arg(&self.answers).output();
         let output = output.expect("it runs");
@@ -117,11 +117,11 @@ impl Place {
         (output.status.code(), said)
     }
 
-    fn file(&self) -> String {
+    pub(super) fn file(&self) -> String {
         std::fs::read_to_string(&self.config).expect("it is there")
     }
 
-    fn doctor(&self) -> (Option<i32>, String) {
+    pub(super) fn doctor(&self) -> (Option<i32>, String) {
         let output = program()
             .args(["doctor", "--quiet", "--user", &own_name(), "--config"])
             .arg(&self.config)
@@ -252,7 +252,7 @@ fn unbind_policy(simulators: &Simulators) {
 }
 
 /// The UID of kube-system.
-fn cluster_uid(simulators: &Simulators) -> String {
+pub(super) fn cluster_uid(simulators: &Simulators) -> String {
     let read = as_administrator(simulators, &[], "/api/v1/namespaces/kube-system");
     let namespace: serde_json::Value = serde_json::from_str(&read.expect("read")).expect("JSON");
     let uid = namespace["metadata"]["uid"].as_str();
@@ -260,7 +260,7 @@ fn cluster_uid(simulators: &Simulators) -> String {
 }
 
 /// What was said, on one line.
-fn on_one_line(said: &str) -> String {
+pub(super) fn on_one_line(said: &str) -> String {
     said.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

@@ -108,6 +108,47 @@ fn a_host_that_is_excluded_gets_no_machine_however_full_the_others_are() {
     });
 }
 
+/// Two of three hosts have not the bridge of the template's card: they get no machine at all, not one that fails at its start, and who waits
+/// for want of a host is told so.
+#[test]
+fn a_host_without_the_bridge_gets_no_machine() {
+    simulate(async {
+        let mut pve = PveSpec::default();
+        for host in &mut pve.hosts[..2] {
+            host.bridges = vec!["vmbr7".to_owned()];
+        }
+        let scene = Scene::of(WorldSpec {
+            seed: 5,
+            pve,
+            kube: KubeSpec::default(),
+            guests: GuestSpec::default(),
+            config: region("max_per_host = 2\n"),
+        });
+        scene.live(None, 0, fill(3), Duration::from_mins(5)).await;
+        assert_eq!(made(&scene), on([("pve3", 2)]));
+        assert_eq!(scene.machines_made(), 2, "none was tried elsewhere");
+        let said = said(&scene);
+        for host in ["pve1", "pve2"] {
+            let wanted = format!("the host {host} has no bridge vmbr0");
+            assert!(said.contains(&wanted), "{said}");
+        }
+        // Each host was asked once at first, and those that lack it about once a minute since: not in every poll.
+        let requests = scene.world.pve.requests();
+        let asked = |host: &str| {
+            let path = format!("/nodes/{host}/network");
+            requests
+                .iter()
+                .filter(|seen| seen.path.ends_with(&path))
+                .count()
+        };
+        assert_eq!(asked("pve3"), 1);
+        for host in ["pve1", "pve2"] {
+            assert!((2..=7).contains(&asked(host)), "{host}: {}", asked(host));
+        }
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
 /// One host keeps nearly all of its memory back by a table of its own, and the other two have all machines; a table of a host that there
 /// is not is told.
 #[test]

@@ -170,6 +170,87 @@ fn a_start_that_takes_longer_than_pve_waits_is_no_failure() {
     });
 }
 
+/// The first failure of a machine whose start takes so long and whose VM ends before it is a node, by itself where PVE had given up waiting
+/// for its start, else by somebody's hand. With `first_life` the daemon is started anew after so long.
+fn failure_of_a_vm_that_ends(start_ms: u64, first_life: Option<Duration>) -> String {
+    let mut pve = PveSpec::default();
+    pve.timings.start = [start_ms, start_ms];
+    pve.timings.overdue_lives = Some(20_000);
+    let mut guests = GuestSpec::default();
+    guests.boot.min = Span::seconds(60);
+    guests.boot.max = Span::seconds(60);
+    let is_overdue = start_ms > 35_000;
+    let failure = simulate(async move {
+        let scene = Scene::of(WorldSpec {
+            seed: 3,
+            pve,
+            kube: KubeSpec::default(),
+            guests,
+            config: HASTY.to_owned(),
+        });
+        let failure = async {
+            loop {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                let vms = scene.world.pve.vms().into_iter();
+                let mut running = vms.filter(|vm| vm.running && (9100..9121).contains(&vm.vmid));
+                if let Some(vm) = running.next_back()
+                    && !is_overdue
+                {
+                    tokio::time::sleep(Duration::from_secs(5)).await;
+                    act(&scene, &AdminAct::PowerOff { vmid: vm.vmid });
+                }
+                let turn = scene.world.turns.borrow().clone();
+                let mut failures = turn.iter().flat_map(|turn| {
+                    let machines = turn.snapshot.machines.values();
+                    machines.filter_map(|machine| machine.failure.clone())
+                });
+                if let Some(failure) = failures.next() {
+                    return failure.message.to_string();
+                }
+            }
+        };
+        let time = Duration::from_mins(6);
+        let lives = async {
+            match first_life {
+                Some(first) => scene.live_and_stop(first, stays(), time).await,
+                None => scene.live(None, 0, stays(), time).await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = lives => None,
+            failure = failure => Some(failure),
+        }
+    });
+    failure.expect("a machine that failed")
+}
+
+/// PVE calls a start failed, the VM runs all the same, and ends before it is a node: what PVE said of the start is told, and not only that
+/// the VM stopped. So it is where the daemon was started anew while PVE still waited for the start. It finds a daemon that forgets how a
+/// start went, and one that takes a second start in vain for it.
+#[test]
+fn a_start_that_pve_called_failed_is_told_when_the_vm_ends() {
+    let begin = "the VM stopped while it was coming up, and PVE had called its start failed: start failed: command '/usr/bin/kvm -id 91";
+    // The pod comes after 45 seconds, and PVE waits for 35.
+    for first_life in [None, Some(Duration::from_secs(65))] {
+        let told = failure_of_a_vm_that_ends(40_000, first_life);
+        assert!(told.starts_with(begin), "{first_life:?}: {told}");
+        assert!(
+            told.contains("failed: got timeout"),
+            "{first_life:?}: {told}"
+        );
+    }
+}
+
+/// Of a start that went well nothing is told.
+#[test]
+fn a_vm_that_ends_after_a_good_start_is_told_as_that() {
+    assert_eq!(
+        failure_of_a_vm_that_ends(1_000, None),
+        "the VM stopped while it was coming up"
+    );
+}
+
 #[test]
 fn what_the_ha_manager_has_is_its() {
     simulate(async {

@@ -2,35 +2,134 @@
 
 use std::sync::Arc;
 
+use model::foreign::ForeignText;
 use model::policy::PoolPolicy;
-use model::reasons::HostRefused;
+use model::reasons::{HostRefused, Refused};
 use model::region::{Region, TemplateCopy};
+use model::time::Time;
+
+/// Why a host clones no copy of a pool's template: those reasons of [`HostRefused`] for which no machine of any type is made there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CopyRefused {
+    /// The host is not online.
+    Offline,
+    /// The host is in the HA manager's maintenance.
+    Maintenance,
+    /// A person evacuates the host.
+    Evacuated {
+        /// Since when.
+        since: Time,
+    },
+    /// What the host has cannot be read.
+    Unread {
+        /// Why.
+        why: ForeignText,
+    },
+    /// It can clone no copy of the template.
+    NoTemplate {
+        /// The template.
+        template: Arc<str>,
+        /// Copies that the region shows.
+        seen: usize,
+        /// Why PVE makes clones of a copy on that copy's own host alone.
+        tied: Option<ForeignText>,
+    },
+    /// No machine is made of the copy of the template that it would clone.
+    TemplateFault {
+        /// What is wrong with the copy.
+        fault: ForeignText,
+    },
+    /// A storage that clones go to is not available there.
+    StorageInactive {
+        /// The storage.
+        storage: Arc<str>,
+        /// The template's VMID.
+        template: u32,
+    },
+    /// A storage that clones go to is not there.
+    NoStorage {
+        /// The storage.
+        storage: Arc<str>,
+        /// The template's VMID.
+        template: u32,
+    },
+    /// It has not a bridge that network cards of the machine are on, and other hosts have it.
+    NoBridge {
+        /// The bridge or VNet.
+        bridge: Arc<str>,
+    },
+    /// How large a storage there is is not known, and `min_free_storage` is set.
+    StorageUnknown {
+        /// The storage.
+        storage: Arc<str>,
+    },
+}
+
+impl CopyRefused {
+    /// It in words, as decisions say it of `host`.
+    pub fn words(self, host: &str) -> String {
+        let refused = Refused::Host {
+            host: host.into(),
+            refusal: self.into(),
+        };
+        refused.to_string()
+    }
+}
+
+impl From<CopyRefused> for HostRefused {
+    fn from(refused: CopyRefused) -> HostRefused {
+        match refused {
+            CopyRefused::Offline => HostRefused::Offline,
+            CopyRefused::Maintenance => HostRefused::Maintenance,
+            CopyRefused::Evacuated { since } => HostRefused::Evacuated { since },
+            CopyRefused::Unread { why } => HostRefused::Unread { why },
+            CopyRefused::NoTemplate {
+                template,
+                seen,
+                tied,
+            } => HostRefused::NoTemplate {
+                template,
+                seen,
+                tied,
+            },
+            CopyRefused::TemplateFault { fault } => HostRefused::TemplateFault { fault },
+            CopyRefused::StorageInactive { storage, template } => {
+                HostRefused::StorageInactive { storage, template }
+            }
+            CopyRefused::NoStorage { storage, template } => {
+                HostRefused::NoStorage { storage, template }
+            }
+            CopyRefused::NoBridge { bridge } => HostRefused::NoBridge { bridge },
+            CopyRefused::StorageUnknown { storage } => HostRefused::StorageUnknown { storage },
+        }
+    }
+}
 
 /// The template copy to clone for a machine on `host`: the one on that host, else a shared one whose host is online (the
-/// clone call goes there). Its clones' storages must be on the host, where PVE shows them at all, and of a known size where the pool
-/// leaves a part of them free.
+/// clone call goes there). Its clones' storages and the bridges of its cards must be on the host, where PVE shows them at all, and the
+/// storages of a known size where the pool leaves a part of them free.
 pub(crate) fn copy<'a>(
     region: &'a Region,
     pool: &PoolPolicy,
     host: &str,
-) -> Result<&'a TemplateCopy, HostRefused> {
+) -> Result<&'a TemplateCopy, CopyRefused> {
     let copies = region
         .templates
         .get(&pool.template)
         .map_or(&[][..], Vec::as_slice);
     let online = |name: &str| region.hosts.get(name).is_some_and(|seen| seen.online);
     if !online(host) {
-        return Err(HostRefused::Offline);
+        return Err(CopyRefused::Offline);
     }
     if region.hosts.get(host).is_some_and(|host| host.maintenance) {
-        return Err(HostRefused::Maintenance);
+        return Err(CopyRefused::Maintenance);
     }
     if let Some(since) = region.hosts.get(host).and_then(|host| host.evacuated) {
-        return Err(HostRefused::Evacuated { since });
+        return Err(CopyRefused::Evacuated { since });
     }
     let unread = region.hosts.get(host).and_then(|host| host.unread.as_ref());
     if let Some(why) = unread {
-        return Err(HostRefused::Unread { why: why.clone() });
+        return Err(CopyRefused::Unread { why: why.clone() });
     }
     let within = copies
         .iter()
@@ -45,7 +144,7 @@ pub(crate) fn copy<'a>(
     });
     let found = clonable.min_by_key(|copy| (copy.redefined, *copy.host != *host, *copy));
     found.ok_or_else(|| {
-        lacks.unwrap_or_else(|| HostRefused::NoTemplate {
+        lacks.unwrap_or_else(|| CopyRefused::NoTemplate {
             template: pool.template.clone(),
             seen: copies.len(),
             tied: copies.iter().find_map(|copy| copy.tied.clone()),
@@ -53,39 +152,54 @@ pub(crate) fn copy<'a>(
     })
 }
 
-/// What a host lacks for a clone of a template: a template of which machines of the pool can come, or a storage that PVE shows on other
-/// hosts only, or shows as not available.
+/// What a host lacks for a clone of a template: a template of which machines of the pool can come, a storage or a bridge that PVE shows on
+/// other hosts only, or a storage that it shows as not available.
 fn lack(
     region: &Region,
     (pool, copy): (&PoolPolicy, &TemplateCopy),
     host: &str,
-) -> Option<HostRefused> {
+) -> Option<CopyRefused> {
     let shared = copy.shared_addresses.iter();
     // A network of the pool takes the place of the template's address.
     let mut shared = shared.filter(|(card, _)| !pool.networks.contains_key(card));
     let fault = copy.fault.as_ref();
     if let Some(fault) = fault.or_else(|| shared.next().map(|(_, told)| told)) {
-        return Some(HostRefused::TemplateFault {
+        return Some(CopyRefused::TemplateFault {
             fault: fault.clone(),
         });
     }
     let storages = region.storages.get(host);
-    copy.disks.iter().find_map(|disk| {
+    let of_storage = copy.disks.iter().find_map(|disk| {
         let name: &Arc<str> = &disk.storage;
         match storages.and_then(|storages| storages.get(name)) {
             Some(storage) if storage.active => None,
-            Some(_) => Some(HostRefused::StorageInactive {
+            Some(_) => Some(CopyRefused::StorageInactive {
                 storage: name.clone(),
                 template: copy.vmid,
             }),
             None => {
                 let shown = region.storages.values().any(|of| of.contains_key(name));
-                shown.then(|| HostRefused::NoStorage {
+                shown.then(|| CopyRefused::NoStorage {
                     storage: name.clone(),
                     template: copy.vmid,
                 })
             }
         }
+    });
+    of_storage.or_else(|| no_bridge(region, copy, host))
+}
+
+/// A bridge of the machine's cards that a host does not have, by its own word. One that no host has counts as one of which PVE does not tell:
+/// it tells those of a host's `/etc/network/interfaces` alone, and whether a VM starts there only its start shows.
+fn no_bridge(region: &Region, copy: &TemplateCopy, host: &str) -> Option<CopyRefused> {
+    let here = region.hosts.get(host)?.bridges.as_ref()?;
+    let mut told = copy.bridges.iter().filter(|bridge| {
+        let mut of_hosts = region.hosts.values().filter_map(|of| of.bridges.as_ref());
+        of_hosts.any(|of| of.contains(*bridge))
+    });
+    let bridge = told.find(|bridge| !here.contains(*bridge))?;
+    Some(CopyRefused::NoBridge {
+        bridge: bridge.clone(),
     })
 }
 
@@ -94,7 +208,7 @@ fn unknown_size(
     region: &Region,
     (pool, copy): (&PoolPolicy, &TemplateCopy),
     host: &str,
-) -> Option<HostRefused> {
+) -> Option<CopyRefused> {
     pool.host_rules.min_free_storage?;
     let is_sized = |name: &str| {
         region.storages.iter().any(|(at, storages)| {
@@ -103,7 +217,7 @@ fn unknown_size(
         })
     };
     let unknown = copy.disks.iter().find(|disk| !is_sized(&disk.storage));
-    unknown.map(|disk| HostRefused::StorageUnknown {
+    unknown.map(|disk| CopyRefused::StorageUnknown {
         storage: disk.storage.clone(),
     })
 }

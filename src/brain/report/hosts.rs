@@ -6,14 +6,14 @@ use std::sync::Arc;
 use model::foreign::ForeignText;
 use model::hosts;
 use model::policy::PoolPolicy;
-use model::reasons::{HostNote, HostRefused, Warning};
+use model::reasons::{HostNote, Warning};
 use model::region::{Host, Region};
 use model::report::HostState;
 
 use crate::decision::cpu_book::{self, CpuBook};
 use crate::decision::turn::DecisionBuilder;
 use crate::lifecycle::backoff::{self, FailedThere};
-use crate::observed::reach;
+use crate::observed::reach::{self, CopyRefused};
 use crate::report::{devices, storages};
 use crate::scale_up::hosts::HostCapacity;
 use crate::scale_up::limits::LimitTracker;
@@ -93,16 +93,16 @@ fn without_template(turn: &DecisionBuilder<'_>, name: &str, region: &Region) -> 
             let hosts = region.hosts.iter();
             let hosts = hosts.filter(|(host, seen)| seen.online && pool.may_use(host));
             let mut refusals = hosts.map(|(host, _)| reach::copy(region, pool, host).err());
-            let is_template = |refusal: &HostRefused| {
+            let is_template = |refusal: &CopyRefused| {
                 matches!(
                     refusal,
-                    HostRefused::NoTemplate { .. } | HostRefused::TemplateFault { .. }
+                    CopyRefused::NoTemplate { .. } | CopyRefused::TemplateFault { .. }
                 )
             };
             let first = refusals.next()?.filter(is_template)?;
             let all = refusals.all(|refusal| refusal.as_ref().is_some_and(is_template));
             let fault = match first {
-                HostRefused::TemplateFault { fault } => Some(fault),
+                CopyRefused::TemplateFault { fault } => Some(fault),
                 _ => None,
             };
             all.then(|| ((pool.template.clone(), fault), pool_name.clone()))

@@ -4,7 +4,7 @@
 use model::cluster::ObjectKey;
 use model::memory::Memory;
 use model::policy::{Policy, PoolPolicy};
-use model::reasons::{Blocked, Refused};
+use model::reasons::Blocked;
 use model::region::{Region, TemplateCopy};
 use model::resources::Resources;
 use model::scheduling::{Labels, PodShape, Taint};
@@ -20,6 +20,8 @@ use crate::scale_down::shrink;
 use crate::scale_down::utilization::{self, UtilizationRules};
 use crate::simulation::capacity;
 use crate::simulation::offer;
+
+pub use crate::observed::reach::CopyRefused;
 
 /// What a drain of one node would do to its pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -188,9 +190,6 @@ pub fn template_for<'a>(
     region: &'a Region,
     pool: &PoolPolicy,
     host: &str,
-) -> Result<&'a TemplateCopy, String> {
-    reach::copy(region, pool, host).map_err(|refusal| {
-        let host = host.into();
-        Refused::Host { host, refusal }.to_string()
-    })
+) -> Result<&'a TemplateCopy, CopyRefused> {
+    reach::copy(region, pool, host)
 }

@@ -378,7 +378,7 @@ fn offers<'a>(
     hosts
         .filter(|(_, host)| pool.may_use(host))
         .map(|(position, host)| {
-            let copy = reach::copy(region, pool, host);
+            let copy = reach::copy(region, pool, host).map_err(HostRefused::from);
             let reachable = takes::reachable(region, host, instance_type)
                 .and_then(|()| cpu_book::reachable(turn, pool, host));
             let copy = copy.and_then(|copy| reachable.map(|()| copy));

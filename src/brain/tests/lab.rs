@@ -4,7 +4,7 @@
 //! shared template, nothing reserved on nodes, batch windows of zero, all views fresh, and a memory
 //! that began a day ago.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::action::Kind;
@@ -56,6 +56,7 @@ fn home() -> Region {
     let copy = TemplateCopy {
         fault: None,
         shared_addresses: BTreeMap::new(),
+        bridges: BTreeSet::new(),
         uuid: None,
         redefined: false,
         vmid: 100,

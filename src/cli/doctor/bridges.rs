@@ -42,7 +42,7 @@ pub(super) struct Card {
 pub(super) fn wanted(seen: &RegionSeen, template: &TemplateSettings) -> BTreeSet<Card> {
     let of_file: BTreeMap<u8, NetCardSettings> = template.cards().collect();
     let configs = copies(seen, template).filter_map(|(vmid, _)| seen.configs.get(vmid));
-    let own: Vec<BTreeMap<u8, Net>> = configs.map(cards_of).collect();
+    let own: Vec<BTreeMap<u8, Net>> = configs.map(VmConfig::cards).collect();
     let without = [BTreeMap::new()];
     // Machines of settings, and those of a template that is not there yet, have what the file says.
     let bases = if own.is_empty() {
@@ -61,17 +61,8 @@ pub(super) fn wanted(seen: &RegionSeen, template: &TemplateSettings) -> BTreeSet
 /// The cards that a template itself has: PVE asks for the right to use their bridges when it is cloned.
 pub(super) fn cloned(seen: &RegionSeen, template: &TemplateSettings) -> BTreeSet<Card> {
     let configs = copies(seen, template).filter_map(|(vmid, _)| seen.configs.get(vmid));
-    let cards = configs.flat_map(cards_of);
+    let cards = configs.flat_map(VmConfig::cards);
     let cards = cards.filter_map(|(number, net)| card(number, Some(&net), None));
-    cards.collect()
-}
-
-/// The cards of a VM by their numbers.
-pub(super) fn cards_of(config: &VmConfig) -> BTreeMap<u8, Net> {
-    let cards = config.raw.iter().filter_map(|(key, value)| {
-        let number = key.strip_prefix("net")?.parse().ok()?;
-        Some((number, Net::read(value)))
-    });
     cards.collect()
 }
 

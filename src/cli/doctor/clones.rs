@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::finding::Findings;
 use super::region::{RegionSeen, SeenRegion};
-use crate::brain::inspect;
+use crate::brain::inspect::{self, CopyRefused};
 use crate::config::Settings;
 use crate::controller::templates::RegionTemplates;
 use crate::model::policy::{InstanceType, PoolPolicy};
@@ -14,6 +14,9 @@ use crate::model::words;
 
 /// What helps where a host cannot clone a template.
 pub(super) const COPY: &str = "a storage that all hosts share (storage and clone = \"full\" in the template's table), a copy of the template on each host (vm_name or tags name them all), or hosts in the pool's table";
+
+/// What helps where the template itself has a fault.
+const OF_TEMPLATE: &str = "what the lines about that template say";
 
 /// Judges every pool of a region.
 pub(super) fn look(region: &SeenRegion, findings: &mut Findings) {
@@ -89,54 +92,82 @@ fn hosts<'a>(
     // Hosts that are off or in maintenance are named elsewhere.
     let hosts = region.hosts.iter();
     let hosts = hosts.filter(|(_, host)| host.online && !host.maintenance);
-    let mut others = Vec::new();
+    let mut others: Vec<(&Arc<str>, CopyRefused)> = Vec::new();
     for (host, _) in hosts.filter(|(host, _)| pool.may_use(host)) {
         match inspect::template_for(region, pool, host) {
             Ok(copy) => clonable.push((host, copy)),
-            Err(why) => others.push(why),
+            // A fault of the template is the same for every host.
+            Err(why) if is_fault(&why) && others.iter().any(|(_, told)| *told == why) => {}
+            Err(why) => others.push((host, why)),
         }
     }
-    // A fault of the template is the same for every host.
-    others.dedup();
-    if clonable.is_empty() && !others.is_empty() && others.iter().all(|why| is_fault(why)) {
+    if clonable.is_empty() && !others.is_empty() && others.iter().all(|(_, why)| is_fault(why)) {
         findings
             .wrong(format!(
                 "pool {pool_name}: no host can clone its template {}, since no machine is made of it as it is",
                 pool.template
             ))
-            .mend("what the lines about that template say");
+            .mend(OF_TEMPLATE);
     } else if clonable.is_empty() && !others.is_empty() {
+        let mends = others
+            .iter()
+            .map(|(host, why)| mend_of(why, host, pool_name));
+        let mut distinct: Vec<String> = Vec::new();
+        for mend in mends {
+            if !distinct.contains(&mend) {
+                distinct.push(mend);
+            }
+        }
+        let told = others.into_iter().map(|(host, why)| why.words(host));
+        let told: Vec<String> = told.collect();
         findings
             .wrong(format!(
                 "pool {pool_name}: no host can clone its template: {}",
-                others.join("; ")
+                told.join("; ")
             ))
-            .mend(mend_of(&others[0], pool_name));
+            .mend(distinct.join("; "));
     } else {
-        for why in others {
-            let mend = mend_of(&why, pool_name);
+        for (host, why) in others {
+            let mend = mend_of(&why, host, pool_name);
             findings
-                .warning(format!("pool {pool_name}: {why}; no machine is made there"))
+                .warning(format!(
+                    "pool {pool_name}: {}; no machine is made there",
+                    why.words(host)
+                ))
                 .mend(mend);
         }
     }
     clonable
 }
 
-/// Whether this says a fault of the template, which the lines about templates say, too.
-fn is_fault(why: &str) -> bool {
-    let begin = "no machine is made of the template: ";
-    why.contains(begin)
+/// Whether this is a fault of the template, which the lines about templates say, too.
+fn is_fault(why: &CopyRefused) -> bool {
+    matches!(why, CopyRefused::TemplateFault { .. })
 }
 
-/// What lets a host clone the pool's template, of which this was said. A storage whose size nobody knows is helped by no copy.
-fn mend_of(why: &str, pool_name: &str) -> String {
-    if why.contains("min_free_storage") {
-        format!(
+/// What lets a host clone the pool's template. A storage whose size nobody knows is helped by no copy.
+fn mend_of(why: &CopyRefused, host: &str, pool_name: &str) -> String {
+    match why {
+        CopyRefused::Offline => {
+            format!("bring the host {host} back, or leave it out of the pool's hosts")
+        }
+        CopyRefused::Maintenance => {
+            format!("ha-manager crm-command node-maintenance disable {host}")
+        }
+        CopyRefused::Evacuated { .. } => format!("pve-autoscaler evacuate --end {host}"),
+        CopyRefused::Unread { .. } => {
+            format!("mend what PVE tells of {host} (pvesh get /cluster/resources shows it)")
+        }
+        CopyRefused::TemplateFault { .. } => OF_TEMPLATE.to_owned(),
+        CopyRefused::NoTemplate { .. }
+        | CopyRefused::StorageInactive { .. }
+        | CopyRefused::NoStorage { .. } => COPY.to_owned(),
+        CopyRefused::NoBridge { bridge } => {
+            format!("make the bridge {bridge} on {host}, or leave {host} out of the pool's hosts")
+        }
+        CopyRefused::StorageUnknown { .. } => format!(
             "let PVE tell the storage's size (a token needs Datastore.Audit on it), or min_free_storage = \"0%\" in [pool.{pool_name}]"
-        )
-    } else {
-        COPY.to_owned()
+        ),
     }
 }
 
@@ -235,4 +266,95 @@ fn lack_of_room(
             )
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::model::time::Time;
+
+    /// One of each reason, with what its mend must speak of. A reason that is new does not compile here before it has a line.
+    fn mends() -> Vec<(CopyRefused, &'static str)> {
+        let storage = || Arc::from("fast");
+        let all = vec![
+            (CopyRefused::Offline, "bring the host pve2 back"),
+            (CopyRefused::Maintenance, "node-maintenance disable pve2"),
+            (
+                CopyRefused::Evacuated { since: Time(0) },
+                "evacuate --end pve2",
+            ),
+            (
+                CopyRefused::Unread {
+                    why: "maxmem is no number".into(),
+                },
+                "/cluster/resources",
+            ),
+            (
+                CopyRefused::NoTemplate {
+                    template: "debian".into(),
+                    seen: 1,
+                    tied: None,
+                },
+                "a copy of the template on each host",
+            ),
+            (
+                CopyRefused::TemplateFault {
+                    fault: "VM 8000: min_free_storage".into(),
+                },
+                "the lines about that template",
+            ),
+            (
+                CopyRefused::StorageInactive {
+                    storage: storage(),
+                    template: 8000,
+                },
+                "a storage that all hosts share",
+            ),
+            (
+                CopyRefused::NoStorage {
+                    storage: "min_free_storage".into(),
+                    template: 8000,
+                },
+                "a storage that all hosts share",
+            ),
+            (
+                CopyRefused::NoBridge {
+                    bridge: "vmbr1".into(),
+                },
+                "make the bridge vmbr1 on pve2",
+            ),
+            (
+                CopyRefused::StorageUnknown { storage: storage() },
+                "Datastore.Audit on it), or min_free_storage = \"0%\" in [pool.small]",
+            ),
+        ];
+        let named = all.iter().map(|(why, _)| match why {
+            CopyRefused::Offline => 0,
+            CopyRefused::Maintenance => 1,
+            CopyRefused::Evacuated { .. } => 2,
+            CopyRefused::Unread { .. } => 3,
+            CopyRefused::NoTemplate { .. } => 4,
+            CopyRefused::TemplateFault { .. } => 5,
+            CopyRefused::StorageInactive { .. } => 6,
+            CopyRefused::NoStorage { .. } => 7,
+            CopyRefused::NoBridge { .. } => 8,
+            CopyRefused::StorageUnknown { .. } => 9,
+        });
+        let named: BTreeSet<usize> = named.collect();
+        assert_eq!(named.len(), all.len(), "each has one line");
+        all
+    }
+
+    /// It finds a mend that goes by the words of a reason: a storage or a fault may be called as a key is.
+    #[test]
+    fn each_reason_has_what_helps_against_it() {
+        for (why, wanted) in mends() {
+            let mend = mend_of(&why, "pve2", "small");
+            assert!(mend.contains(wanted), "{why:?}: {mend}");
+            let is_key = matches!(why, CopyRefused::StorageUnknown { .. });
+            assert_eq!(mend.contains("min_free_storage"), is_key, "{why:?}: {mend}");
+        }
+    }
 }

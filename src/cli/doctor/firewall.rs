@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::bridges;
 use super::finding::Findings;
 use super::mends;
 use super::region::{RegionSeen, SeenRegion};
@@ -172,7 +171,7 @@ fn judge_cards(seen: &RegionSeen, (template, of): NamedTemplate<'_>, findings: &
 /// Whether a clone of this VM has a card that passes through the firewall: by the file, and where that says nothing by the card of the VM.
 fn has_passing_card(config: &VmConfig, template: &TemplateSettings) -> bool {
     let of_file: BTreeMap<u8, NetCardSettings> = template.cards().collect();
-    let own = bridges::cards_of(config);
+    let own = config.cards();
     let mut numbers = own.keys().chain(of_file.keys());
     numbers.any(|number| {
         let said = of_file

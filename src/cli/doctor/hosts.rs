@@ -142,7 +142,9 @@ fn judge_size(
         bounds: region.map_or_else(HostBounds::default, |of| of.bounds_of(host)),
         rules: &pool.host_rules,
     });
-    let hosts: Vec<SizedHost<'_>> = hosts.collect();
+    let mut hosts: Vec<SizedHost<'_>> = hosts.collect();
+    // The largest first: it is told, however many there are.
+    hosts.sort_by_key(|host| std::cmp::Reverse((host.most_memory(), host.has.cpus)));
     let types = pool.instance_types.iter();
     let types = types.filter_map(|kind| policy.instance_types.get_key_value(kind));
     let types: Vec<(&Arc<str>, &InstanceType)> = types.collect();
@@ -250,12 +252,12 @@ fn size_faults(
         return Vec::new();
     };
     let mut faults = Vec::new();
-    let memory = hosts.iter().map(SizedHost::most_memory).max().unwrap_or(0);
-    let cpus = hosts.iter().map(|host| host.has.cpus).max().unwrap_or(0);
+    let (memory, with_most) = largest(hosts, SizedHost::most_memory);
+    let (cpus, with_most_cpus) = largest(hosts, |host| i64::from(host.has.cpus));
     if kind.memory > memory {
         faults.push(SizeFault {
             text: format!(
-                "pool {pool}: no host has the memory for instance type {type_name}: {} MiB wanted, {} MiB at most",
+                "pool {pool}: no host has the memory for instance type {type_name}: {} MiB wanted, {} MiB at most, on {with_most}",
                 kind.memory >> 20,
                 memory >> 20
             ),
@@ -264,10 +266,10 @@ fn size_faults(
             ),
         });
     }
-    if cpus > 0 && kind.cores > cpus {
+    if cpus > 0 && i64::from(kind.cores) > cpus {
         faults.push(SizeFault {
             text: format!(
-                "pool {pool}: no host has the CPUs for instance type {type_name}: {} wanted, {cpus} at most; PVE starts no VM with more than its host",
+                "pool {pool}: no host has the CPUs for instance type {type_name}: {} wanted, {cpus} at most, on {with_most_cpus}; PVE starts no VM with more than its host",
                 kind.cores
             ),
             mend: format!(
@@ -279,6 +281,12 @@ fn size_faults(
         faults.push(fault_of_lacks(&lacks, pool, (type_name, kind)));
     }
     faults
+}
+
+/// How large the largest host is, and its name; of several that are as large the first.
+fn largest<'a>(hosts: &[SizedHost<'a>], size: impl Fn(&SizedHost<'a>) -> i64) -> (i64, &'a str) {
+    let by_size = hosts.iter().rev().max_by_key(|host| size(host));
+    by_size.map_or((0, ""), |host| (size(host), host.name))
 }
 
 /// Neither memory nor CPUs alone are it: each host with what it lacks.
@@ -446,6 +454,31 @@ mod tests {
         );
         let larger = said(&[("pve1", 1, 64), ("pve2", 8, 6)], "", "");
         assert_eq!(larger, [FITS]);
+    }
+
+    /// A type that is too large for every host is told with the largest of them, of memory and of CPUs, wherever its name stands.
+    #[test]
+    fn a_type_that_is_too_large_is_told_with_the_largest_host() {
+        let types = "instance_types = [\"s\", \"m\"]";
+        let told = said(&[("pve1", 2, 6), ("pve2", 4, 7), ("pve3", 6, 6)], "", types);
+        assert_eq!(told.len(), 2, "{told:?}");
+        let of_memory = "warning: pool small: no host has the memory for instance type m: 8192 MiB wanted, 5120 MiB at most, on pve2; less memory in [instance_type.m]";
+        assert!(told[0].starts_with(of_memory), "{told:?}");
+        let of_cpus = "warning: pool small: no host has the CPUs for instance type m: 8 wanted, 6 at most, on pve3; PVE starts";
+        assert!(told[1].starts_with(of_cpus), "{told:?}");
+        // With one that keeps its memory for itself the largest is still named, though eight others come before it.
+        let mut hosts: Vec<(String, u32, i64)> =
+            (1..9).map(|n| (format!("pve{n}"), 4, 16)).collect();
+        hosts.push(("pve9".to_owned(), 4, 32));
+        let hosts: Vec<(&str, u32, i64)> = hosts
+            .iter()
+            .map(|(name, cpus, gib)| (&**name, *cpus, *gib))
+            .collect();
+        let told = said(&hosts, "", "min_free_memory = \"29GiB\"");
+        assert!(
+            told[0].contains("however empty it is: pve9 has 32Gi of memory, and min_free_memory keeps 29Gi free; pve1 has 16Gi"),
+            "{told:?}"
+        );
     }
 
     /// While another type fits, a host that is off may be larger, or the pool is given up, nothing is wrong.

@@ -491,6 +491,28 @@ hosts = ["pve1", "pve2"]
         assert!(full[0].ends_with("or lower min_free_storage"), "{full:?}");
     }
 
+    /// Hosts that lack different things: what helps is told of each, not of the first alone.
+    #[test]
+    fn what_helps_is_told_of_each_host_that_cannot_clone() {
+        let text = FILE.replace("max = 3\n", "max = 3\nmin_free_storage = \"10%\"\n");
+        assert_ne!(text, FILE);
+        let settings = parse(&text, "test").unwrap_or_else(|e| panic!("{e}"));
+        let mut seen = good();
+        for host in ["pve1", "pve2"] {
+            storage(&mut seen, host, "fast").total = 0;
+        }
+        storage(&mut seen, "pve2", "fast").active = false;
+        let said = judged(&seen, &settings);
+        let begin = "WRONG: pool small: no host can clone its template: ";
+        let told = said.iter().find(|line| line.starts_with(begin));
+        let told = told.unwrap_or_else(|| panic!("{said:?}"));
+        let mends = format!(
+            "let PVE tell the storage's size (a token needs Datastore.Audit on it), or min_free_storage = \"0%\" in [pool.small]; {}",
+            clones::COPY
+        );
+        assert!(told.ends_with(&mends), "{told}");
+    }
+
     #[test]
     fn what_further_disks_need_is_looked_for() {
         let disk = "max = 3\nhosts = [\"pve1\", \"pve2\"]\n[[template.debian.disk]]\nstorage = \"local\"\nsize = \"1GiB\"\n";

@@ -155,6 +155,7 @@ mod tests {
         let copy = |vmid: u32, host: &str| TemplateCopy {
             fault: None,
             shared_addresses: BTreeMap::new(),
+            bridges: std::collections::BTreeSet::new(),
             uuid: None,
             redefined: false,
             vmid,

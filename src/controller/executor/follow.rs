@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::model::foreign::ForeignText;
 use crate::pve::remedy::RemedyContext;
-use crate::pve::{TaskState, Upid};
+use crate::pve::{FailureCause, TaskState, Upid};
 
 use super::task::TaskFailure;
 use super::work::{SHORTEST_LOOK, Stop, Work, pace_alone};
@@ -114,6 +114,21 @@ impl Work {
                 }
             }
         }
+    }
+
+    /// How the last start of the VM failed, if PVE calls it failed and tells so now: the VM may have run all the same, for a while.
+    pub(super) async fn failed_start(&self) -> Option<TaskFailure> {
+        let upid: Upid = self.entry().ok()?.start?.parse().ok()?;
+        let status = timeout(LOG_PATIENCE, self.pve.task_status(&upid)).await;
+        let TaskState::Failed(text) = status.ok()?.ok()? else {
+            return None;
+        };
+        // Another start, by whomever, had done it.
+        if FailureCause::of(&text) == FailureCause::AlreadyRunning {
+            return None;
+        }
+        let log = self.end_of_log(&upid).await;
+        Some(self.task_failure(&upid, text, &log))
     }
 
     /// The last lines of a task's log, as far as PVE tells them in short time.

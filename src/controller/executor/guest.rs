@@ -143,7 +143,10 @@ pub(super) async fn went_off(work: &Work) -> Stop {
             "{message}: its host {host} was started {uptime} ago, after it"
         ));
     }
-    Stop::Failed(message.to_owned())
+    match work.failed_start().await {
+        Some(start) => Stop::of_failed_start(message, &start),
+        None => Stop::Failed(message.to_owned()),
+    }
 }
 
 /// Waits until the guest may be asked again what it was asked at `asked`.

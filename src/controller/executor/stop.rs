@@ -78,6 +78,15 @@ impl Stop {
         Stop::of(words, failure.advice().map(str::to_owned), transient)
     }
 
+    /// The stop of a VM that went off after a start that PVE called failed: `message`, and what PVE said of the start.
+    pub(super) fn of_failed_start(message: &str, start: &TaskFailure) -> Stop {
+        let words = format!(
+            "{message}, and PVE had called its start failed: {}",
+            start.words()
+        );
+        Stop::of(words, start.advice().map(str::to_owned), false)
+    }
+
     /// What it says, with what to do.
     pub(super) fn told(self) -> String {
         match self {

@@ -11,10 +11,10 @@ use crate::model::drift::Drift;
 use crate::model::policy::InstanceType;
 use crate::model::region::Step;
 use crate::pve::transport::CallEffect;
-use crate::pve::{ConfigUpdate, FailureCause, VmConfig};
+use crate::pve::{ConfigUpdate, FailureCause, TaskState, Upid, VmConfig};
 
 use super::reserved;
-use super::work::{Stop, VmState, Work, is_transient};
+use super::work::{Stop, TaskFailure, VmState, Work, is_transient};
 
 /// Between two looks at a lock that somebody else holds.
 const LOCK_PAUSE: Duration = Duration::from_secs(5);
@@ -195,7 +195,7 @@ pub(super) async fn resized(work: &Work) -> Result<(), Stop> {
         let host = work.host()?;
         work.changing();
         match work.pve.resize(&host, work.mark.vmid, key, wanted).await {
-            Ok(Some(upid)) => task_done(work, &upid, "the resize").await?,
+            Ok(Some(upid)) => task_done(work.follow(&upid).await?, "the resize", work).await?,
             Ok(None) => {}
             Err(error) if is_transient(&error) || error.cause() == FailureCause::Gone => {
                 work.note_outage(error.to_string());
@@ -226,6 +226,9 @@ pub(super) async fn switched_on(work: &Work) -> Result<(), Stop> {
 
 /// Starts the VM.
 pub(super) async fn started(work: &Work) -> Result<(), Stop> {
+    if let Some(upid) = start_under_way(work).await {
+        followed_start(work, &upid).await?;
+    }
     loop {
         unlocked(work).await?;
         let host = work.host()?;
@@ -239,7 +242,7 @@ pub(super) async fn started(work: &Work) -> Result<(), Stop> {
         }
         work.changing();
         match work.pve.start(&host, work.mark.vmid).await {
-            Ok(upid) => task_done(work, &upid, "the start").await?,
+            Ok(upid) => followed_start(work, &upid).await?,
             Err(error)
                 if is_transient(&error)
                     || error.outcome == CallEffect::Unknown
@@ -253,9 +256,29 @@ pub(super) async fn started(work: &Work) -> Result<(), Stop> {
     }
 }
 
-/// Follows a task; failures that waiting mends are noted and tried again by the caller's loop.
-async fn task_done(work: &Work, upid: &crate::pve::Upid, what: &str) -> Result<(), Stop> {
-    match work.follow(upid).await? {
+/// The task of a start that was asked for before the daemon was started anew, and that still runs.
+async fn start_under_way(work: &Work) -> Option<Upid> {
+    let upid = work.entry().ok()?.start?.parse().ok()?;
+    let status = work.pve.task_status(&upid).await.ok()?;
+    matches!(status, TaskState::Running).then_some(upid)
+}
+
+/// Follows a start, and remembers its task. Of one that finds the VM running, or its lock held, nothing is to be learned: how the VM came to
+/// run tells the start before it.
+async fn followed_start(work: &Work, upid: &Upid) -> Result<(), Stop> {
+    let before = work.entry()?.start;
+    work.record(|entry| entry.start = Some(upid.as_str().to_owned()))?;
+    let failure = work.follow(upid).await?;
+    let cause = failure.as_ref().map(TaskFailure::cause);
+    if let Some(FailureCause::AlreadyRunning | FailureCause::LockTimeout) = cause {
+        work.record(|entry| entry.start = before)?;
+    }
+    task_done(failure, "the start", work).await
+}
+
+/// The end of a task; failures that waiting mends are noted and tried again by the caller's loop.
+async fn task_done(failure: Option<TaskFailure>, what: &str, work: &Work) -> Result<(), Stop> {
+    match failure {
         None => Ok(()),
         Some(text) => {
             let cause = text.cause();

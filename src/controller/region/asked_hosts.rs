@@ -1,5 +1,5 @@
-//! Questions to hosts that not every poll asks: a host's load (each minute, where a pool bounds it), its clock, the bytes that the
-//! file systems of its storages keep for root (twice an hour each), and, of the whole region, the definitions of storages.
+//! Questions to hosts that not every poll asks: a host's load (each minute, where a pool bounds it), its clock, its bridges, the bytes that
+//! the file systems of its storages keep for root (twice an hour each), and, of the whole region, the definitions of storages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::RegionWatcher;
+use crate::model::policy::PoolPolicy;
 use crate::pve::ClusterResources;
 
 /// No further host is asked for its load, or what a storage keeps, in a poll after this long.
@@ -42,6 +43,7 @@ impl RegionWatcher {
             self.read_clock(resources).await
                 || self.read_kept_space_again(resources).await
                 || self.read_backings_again().await
+                || self.read_bridges_again().await
         };
         self.host_was_last
     }
@@ -94,6 +96,41 @@ impl RegionWatcher {
             self.read_kept_space(at).await;
         }
         self.kept_space.apply(resources);
+    }
+
+    /// Asks hosts that pools may use for their bridges, if they never were. The time for it is bounded: those that are left are asked in the
+    /// next poll.
+    pub(super) async fn read_new_bridges(&mut self, resources: &ClusterResources) {
+        let policy = &self.settings.policy;
+        let pools: Vec<&PoolPolicy> = policy.pools_in(&self.name).map(|(_, pool)| pool).collect();
+        let hosts = resources.hosts.iter().filter(|(_, host)| host.online);
+        let used = hosts.filter(|(name, _)| pools.iter().any(|pool| pool.may_use(name)));
+        let began = Instant::now();
+        for host in self.bridges.unknown(used.map(|(name, _)| name)) {
+            if began.elapsed() > ASKING {
+                return;
+            }
+            self.read_bridges(host).await;
+        }
+    }
+
+    async fn read_bridges_again(&mut self) -> bool {
+        let Some(host) = self.bridges.due(&self.last, Instant::now()) else {
+            return false;
+        };
+        self.read_bridges(host).await;
+        true
+    }
+
+    async fn read_bridges(&mut self, host: Arc<str>) {
+        let bridges = self.client.bridges(&host).await;
+        if let Err(error) = &bridges {
+            tracing::debug!(region = %self.name, %host, %error, "cannot read a host's bridges");
+        }
+        // An empty list is what a damaged answer reads as, or one to a token that may use none: it tells nothing.
+        let told = bridges.ok().filter(|of| !of.is_empty());
+        let names = told.map(|of| of.into_keys().map(Arc::from).collect());
+        self.bridges.record(host, Instant::now(), names);
     }
 
     async fn read_backings_again(&mut self) -> bool {

@@ -278,6 +278,11 @@ pub enum HostRefused {
         /// The template's VMID.
         template: u32,
     },
+    /// It has not a bridge or VNet that network cards of the machine are on, and other hosts have it.
+    NoBridge {
+        /// The bridge or VNet.
+        bridge: Arc<str>,
+    },
     /// How much memory it has is not known.
     UnknownMemory,
     /// How many CPUs it has is not known.

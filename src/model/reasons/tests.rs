@@ -306,6 +306,7 @@ one_of_each! { HostRefused:
     TemplateFault { fault: ForeignText::new("VM 9000 on pve1 has no guest agent enabled") },
     StorageInactive { storage: "nfs".into(), template: 9000 },
     NoStorage { storage: "nfs".into(), template: 9000 },
+    NoBridge { bridge: "vmbr1".into() },
     UnknownMemory(),
     UnknownCpus(),
     FewerCpus { has: 4_000, asks: 8_000 },

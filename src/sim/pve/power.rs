@@ -165,9 +165,21 @@ impl Pve {
         self.guests().power_on(guest);
         // PVE waits no longer for QEMU, which goes on.
         if takes > patience {
+            if let Some(lives) = timings.overdue_lives {
+                self.end_after(vmid, Duration::from_millis(lives));
+            }
             return Err(start_overdue(vmid, &name));
         }
         Ok(())
+    }
+
+    /// QEMU ends by itself after so long, if it still runs.
+    fn end_after(&self, vmid: u32, lives: Duration) {
+        let pve = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(lives).await;
+            pve.switch_off(vmid, false, "root@pam", "crash").await;
+        });
     }
 
     pub(super) fn stop(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {

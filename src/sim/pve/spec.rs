@@ -252,6 +252,8 @@ pub struct Timings {
     pub start: [u64; 2],
     /// How long PVE waits for QEMU's start; absent: as long as it makes of the VM's configuration.
     pub start_patience: Option<u64>,
+    /// How long a VM runs whose start took longer than that, before QEMU ends by itself; absent: as any other.
+    pub overdue_lives: Option<u64>,
     /// Killing QEMU.
     pub stop: [u64; 2],
     /// Turning into a template.
@@ -279,6 +281,7 @@ impl Default for Timings {
             resize: [200, 300],
             start: [600, 1_200],
             start_patience: None,
+            overdue_lives: None,
             stop: [400, 600],
             template: [200, 300],
             destroy: [200, 300],
@@ -303,6 +306,7 @@ impl Timings {
             resize: [0; 2],
             start: [0; 2],
             start_patience: None,
+            overdue_lives: None,
             stop: [0; 2],
             template: [0; 2],
             destroy: [0; 2],

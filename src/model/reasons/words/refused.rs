@@ -241,7 +241,8 @@ fn of_host(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Res
         HostRefused::NoTemplate { .. }
         | HostRefused::TemplateFault { .. }
         | HostRefused::StorageInactive { .. }
-        | HostRefused::NoStorage { .. } => of_template(host, refusal, f),
+        | HostRefused::NoStorage { .. }
+        | HostRefused::NoBridge { .. } => of_template(host, refusal, f),
         HostRefused::UnknownMemory => write!(f, "the memory of the host {host} is not known"),
         HostRefused::UnknownCpus => write!(f, "the CPUs of the host {host} are not known"),
         HostRefused::FewerCpus { has, asks } => write!(
@@ -307,6 +308,10 @@ fn of_template(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt:
             f,
             "the host {host} has no storage {storage}, and {} go there",
             made_of(*template)
+        ),
+        HostRefused::NoBridge { bridge } => write!(
+            f,
+            "the host {host} has no bridge {bridge}, which a network card of the machine is on (a token sees the bridges that it has SDN.Use on)"
         ),
         _ => Ok(()),
     }
