@@ -84,12 +84,25 @@ fn tell_what_keeps(stays: &WhyNodeStays) -> String {
     };
     match &**waits {
         WaitsFor::Other { kept } => tell_rule(kept),
-        WaitsFor::NoMachine { pod, .. } => WaitsFor::NoMachine {
-            pod: pod.clone(),
-            refused: Reasons::default(),
+        WaitsFor::NoMachine { pod, refused } => {
+            let short = WaitsFor::NoMachine {
+                pod: pod.clone(),
+                refused: Reasons::default(),
+            };
+            short.to_string() + &tell_only_cause(refused)
         }
-        .to_string(),
         other => other.to_string(),
+    }
+}
+
+/// Why no machine can be made, where all pools and types have one cause, such as a pool at its `max`.
+fn tell_only_cause(refused: &Reasons) -> String {
+    let mut causes: Vec<String> = refused.values().map(ToString::to_string).collect();
+    causes.sort_unstable();
+    causes.dedup();
+    match &causes[..] {
+        [cause] => format!(": {cause}"),
+        _ => String::new(),
     }
 }
 
@@ -222,7 +235,7 @@ mod tests {
         let wanted = [
             "Evacuated hosts",
             "  HOST  FOR  MACHINE  WHAT BECOMES OF IT",
-            "  pve2  3m   p-a      its pod shop/web-1 fits on no other node, and no machine can be made for it",
+            "  pve2  3m   p-a      its pod shop/web-1 fits on no other node, and no machine can be made for it: no VMID is free",
             "  pve2  3m   p-b      p-x is on its way in its place",
             "  pve2  3m   p-c      leaves: drain, for 5s",
             "  pve2  3m   p-d      on its way up; it goes once it works",

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::hosts::{gone, kind};
+use super::hosts::{gone, is_made, kind};
 use super::together::PlannedActions;
 use super::{Case, CheckResult, CheckRule, ensure, refuse};
 use model::pci::{PciUse, share_a_device};
-use model::region::{GuestKind, Machine, Region, Step};
+use model::region::{GuestKind, Machine, Region};
 
 /// Whether a host has a device of its own for each that the planned machines get, beside those of all its guests.
 pub(super) fn are_free(
@@ -84,7 +84,7 @@ fn taken(case: Case<'_>, seen: &Region, (region, host): (&str, &str)) -> Vec<Pci
 fn of_machine(case: Case<'_>, seen: &Region, machine: &Machine) -> Vec<PciUse> {
     let vm = seen.vms.get(&machine.mark.vmid);
     let written = vm.and_then(|vm| vm.devices.clone()).unwrap_or_default();
-    let made = !gone(machine) && machine.step.is_none_or(|(step, _)| step < Step::Done);
+    let made = is_made(machine);
     if !written.is_empty() || (vm.is_some_and(|vm| vm.devices.is_some()) && !made) {
         return written;
     }

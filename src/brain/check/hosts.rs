@@ -101,6 +101,12 @@ pub(super) fn gone(machine: &Machine) -> bool {
         || (machine.vm.is_none() && machine.step.is_some_and(|(step, _)| step > Step::Clone))
 }
 
+/// Whether a machine has not come to its end as a node yet; of one without a journal its node tells.
+pub(super) fn is_made(machine: &Machine) -> bool {
+    let step = machine.step.map(|(step, _)| step);
+    !gone(machine) && step.map_or(machine.node.is_none(), |step| step < Step::Done)
+}
+
 fn taken(
     case: Case<'_>,
     seen: &Region,
@@ -144,7 +150,7 @@ fn taken(
         if !runs && !gone(machine) {
             taken.promise(memory, cpu);
         }
-        if !gone(machine) && machine.step.is_none_or(|(step, _)| step < Step::Done) {
+        if is_made(machine) {
             taken.expect(memory, cpu);
         }
     }

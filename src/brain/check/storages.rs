@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::hosts::{counting, gone, kind};
+use super::hosts::{counting, gone, is_made, kind};
 use super::together::PlannedActions;
 use super::{Case, CheckResult, CheckRule, ensure, refuse};
 use model::action::Kind;
 use model::hosts::StorageFloor;
 use model::policy::InstanceType;
-use model::region::{Machine, Region, Step, Storage, TemplateCopy};
+use model::region::{Machine, Region, Storage, TemplateCopy};
 
 /// Bytes by storage.
 type Sizes<'a> = BTreeMap<&'a str, i128>;
@@ -168,7 +168,7 @@ fn room(
         if gone(machine) && machine.vm.is_none() {
             continue;
         }
-        let made = !gone(machine) && machine.step.is_none_or(|(step, _)| step < Step::Done);
+        let made = is_made(machine);
         let sizes = sizes(case, seen, machine, made);
         let size = sizes.get(name).copied().unwrap_or(0);
         all += size;

@@ -103,6 +103,12 @@ impl<'a> MachineView<'a> {
         self.seen.step.map(|(step, _)| step)
     }
 
+    /// Whether it has not come to its end as a node yet. Where its journal is lost, as after a restore without `/var/lib`, the node tells.
+    pub(crate) fn is_being_made(&self) -> bool {
+        self.step()
+            .map_or(self.phase != MachinePhase::Up, |step| step < Step::Done)
+    }
+
     /// The machine's pool with what its terms promised when it was made (labels, taints, reservations, `max_pods`,
     /// architecture), all else as it is configured now; `None` if the pool is no longer configured.
     pub(crate) fn promised(&self) -> Option<Cow<'a, PoolPolicy>> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use model::pci::{PciUse, share_a_device};
 use model::reasons::HostRefused;
-use model::region::{RegionName, Step};
+use model::region::RegionName;
 
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{HostMappingIndex, IndexVec};
@@ -176,7 +176,7 @@ fn of_machine(machine: &MachineView<'_>) -> Vec<PciUse> {
     let vms = machine.region.map(|region| &region.vms);
     let vm = vms.and_then(|vms| vms.get(&seen.mark.vmid));
     let written = vm.and_then(|vm| vm.devices.as_ref());
-    let being_made = seen.step.is_none_or(|(step, _)| step < Step::Done);
+    let being_made = machine.is_being_made();
     match written {
         Some(devices) if !(devices.is_empty() && being_made && going_up) => devices.clone(),
         _ => {

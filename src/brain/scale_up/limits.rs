@@ -8,7 +8,6 @@ use model::host_choice::HostStanding;
 use model::hosts::HostStrategy;
 use model::policy::{InstanceType, PoolPolicy, Totals, VOLUMES_VMID};
 use model::reasons::{Limit, Refused};
-use model::region::Step;
 
 use crate::decision::addresses::{AddressBook, FreeAddresses};
 use crate::decision::turn::DecisionBuilder;
@@ -225,7 +224,7 @@ impl LimitTracker {
         // What runs is in the region's list; what does not run yet will take its type's memory.
         let running = machine.runs();
         let going_up = !matches!(machine.phase, MachinePhase::Leaving | MachinePhase::NoVm);
-        let being_made = seen.step.is_none_or(|(step, _)| step < Step::Done);
+        let being_made = machine.is_being_made();
         let size = machine
             .instance_type
             .map(MachineSize::of)

@@ -1,6 +1,6 @@
 //! What disks a machine has, or will have, on which storages.
 
-use model::region::{Step, TemplateCopy};
+use model::region::TemplateCopy;
 
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::simulation::disks::{Disks, StorageIndexes};
@@ -14,7 +14,7 @@ pub(crate) fn each_of(
 ) {
     let seen = machine.seen;
     let going_up = !matches!(machine.phase, MachinePhase::Leaving | MachinePhase::NoVm);
-    let being_made = going_up && seen.step.is_none_or(|(step, _)| step < Step::Done);
+    let being_made = going_up && machine.is_being_made();
     let there = going_up || seen.vm.is_some();
     let Some(region) = machine.region.filter(|_| there) else {
         return;

@@ -98,6 +98,9 @@ fn what_is_free_holds_every_disk_that_is_planned_or_coming() {
     let lab = pods(stored(hosts_of(50), |storage| storage.thick = true), 9);
     let lab = lab.ours("m", "p", "one").edit_machine("m", host);
     assert_eq!(made(&lab).len(), 6);
+    // So does one whose journal is lost.
+    let lab = lab.edit_machine("m", |machine| machine.step = None);
+    assert_eq!(made(&lab).len(), 6);
 }
 
 fn hosts_of(free: i64) -> [Option<Size>; 3] {

@@ -98,14 +98,7 @@ pub(super) fn choose(
         take(survey, (vmid, said), &candidates, proposal);
         return;
     }
-    let why = match candidates.len() {
-        0 => "no template has a guest agent and a cloud-init drive".to_owned(),
-        _ => format!(
-            "no template looks made for Kubernetes; {} there: {}",
-            words::are(candidates.len(), "other"),
-            named(&candidates)
-        ),
-    };
+    let why = say_why_built(survey, &candidates);
     proposal.choose("template", "build", why, said);
     proposal.ask();
     if channel == ChannelKind::Token {
@@ -121,6 +114,35 @@ pub(super) fn choose(
         return;
     }
     self::build(survey, answers, (machines, images), proposal);
+}
+
+/// Why a template is built, although others are there. Those that were built before are named as such: one of them serves where its
+/// definition is the same.
+fn say_why_built(survey: &Survey, candidates: &BTreeMap<u32, TemplateCandidate>) -> String {
+    let templates = &survey.pve.templates;
+    let is_built = |vmid: &u32| {
+        let config = templates.get(vmid);
+        config.is_some_and(|config| is_built(*vmid, config))
+    };
+    let (built, others): (BTreeMap<_, _>, BTreeMap<_, _>) = candidates
+        .iter()
+        .map(|(vmid, one)| (*vmid, one.clone()))
+        .partition(|(vmid, _)| is_built(vmid));
+    if !built.is_empty() {
+        return format!(
+            "{} there from earlier builds: {}; one with the same definition is used as it is",
+            words::are(built.len(), "template"),
+            named(&built)
+        );
+    }
+    match others.len() {
+        0 => "no template has a guest agent and a cloud-init drive".to_owned(),
+        _ => format!(
+            "no template looks made for Kubernetes; {} there: {}",
+            words::are(others.len(), "other"),
+            named(&others)
+        ),
+    }
 }
 
 /// A template that could be one for machines.

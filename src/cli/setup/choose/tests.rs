@@ -12,8 +12,10 @@ use super::super::images::Image;
 use super::super::survey::PveFound;
 use super::super::text;
 use super::*;
+use crate::controller::template_mark::{BuildStage, TemplateMark};
 use crate::kubernetes::survey::NodeFound;
 use crate::model::mark::Mark;
+use crate::model::tolerant::UnknownFields;
 use crate::pve::{Bridge, GuestResource, HostResource, StorageResource, VmConfig};
 
 /// Two hosts with local ZFS and no template, a kubeconfig that works.
@@ -532,6 +534,33 @@ fn templates_that_are_there_are_judged_by_what_they_have() {
             .source
     };
     assert!(matches!(source(&survey), TemplateSource::Build(_)));
+    let why = |survey: &Survey| {
+        let (proposal, _) = proposed(survey, &SetupAnswers::default());
+        let choice = proposal.choices.iter().find(|of| of.key == "template");
+        choice.map_or_else(String::new, |of| of.why.clone())
+    };
+    assert_eq!(
+        why(&survey),
+        "no template looks made for Kubernetes; 1 other is there: 200 (debian-13)"
+    );
+    // After a loss of the file one that was built is there.
+    let mark = TemplateMark {
+        template: "debian".to_owned(),
+        cluster: "home".to_owned(),
+        vmid: 203,
+        definition: "0123456789ab".to_owned(),
+        stage: BuildStage::Ready,
+        by: "pve1/77".to_owned(),
+        begun: 1_764_000_000,
+        unknown: UnknownFields::new(),
+    };
+    add(&mut survey, 203, "pve-autoscaler-debian", "1");
+    let config = survey.pve.templates.get_mut(&203).expect("it was added");
+    config.description = mark.describe();
+    assert_eq!(
+        why(&survey),
+        "1 template is there from earlier builds: 203 (pve-autoscaler-debian); one with the same definition is used as it is"
+    );
     add(&mut survey, 202, "kube-node", "1");
     assert_eq!(source(&survey), TemplateSource::Vmid(202));
     // The other one of the name has no agent and is none.
