@@ -258,6 +258,7 @@ impl Model {
             region: REGION.into(),
             host: host.into(),
             mark,
+            storages: pve_autoscaler::model::chosen_storages::ChosenStorages::default(),
             intended: true,
             vm: Some(MachineVm {
                 ha: false,

@@ -357,6 +357,7 @@ impl World {
             region: "home".into(),
             host: host.into(),
             mark,
+            storages: pve_autoscaler::model::chosen_storages::ChosenStorages::default(),
             intended: true,
             vm: Some(MachineVm {
                 ha: false,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use crate::config::new_vm;
 use crate::config::settings::{PoolAllow, has_tags};
 use crate::model::action::CLONE_LOCK;
 use crate::model::mark::{Mark, Ownership};
@@ -235,7 +236,9 @@ pub(super) fn made_of_settings(
     is_of_pool(policy, mark, call.host.as_deref().unwrap_or_default())?;
     let kind = policy.allow.types.get(&mark.instance_type);
     let notes = call.param("description").unwrap_or_default();
-    let wanted = new.params(mark, notes, kind.map_or(0, |kind| kind.disk));
+    let storage = new.storage_of(call.param(new_vm::DISK));
+    let disk = (storage, kind.map_or(0, |kind| kind.disk));
+    let wanted = new.params(mark, notes, disk);
     let wanted: BTreeMap<&str, &str> = wanted.iter().map(|(k, v)| (&**k, &**v)).collect();
     let given: BTreeMap<&str, &str> = call.params.iter().map(|(k, v)| (&**k, &**v)).collect();
     let keys: BTreeSet<&str> = wanted.keys().chain(given.keys()).copied().collect();

@@ -331,6 +331,7 @@ mod tests {
             template_vmid: 8000,
             template_host: "pve1".into(),
             template_uuid: None,
+            storages: crate::model::chosen_storages::ChosenStorages::default(),
             terms: None,
         }
     }

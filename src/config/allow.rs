@@ -105,9 +105,9 @@ pub struct PoolAllow {
     /// The name of its template in the file, where its VMs are made of settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new_vm: Option<String>,
-    /// Further disks that its machines get, by their places: what is written to PVE.
+    /// Further disks that its machines get, by their places: what is written to PVE, for each storage that the disk may lie on.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub disks: BTreeMap<String, String>,
+    pub disks: BTreeMap<String, BTreeSet<String>>,
     /// What its machines have of their host's CPUs and memory for themselves.
     #[serde(skip_serializing_if = "is_default")]
     pub pinning: Pinning,

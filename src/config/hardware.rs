@@ -2,8 +2,8 @@
 //! the same few functions.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
+use super::storage_names::StorageNames;
 use super::vm_options::VmOptions;
 use crate::model::cpus::CpuSet;
 use crate::model::topology::{HostTopology, Pinning};
@@ -31,8 +31,8 @@ pub struct Hardware {
 /// A disk that a machine has beside those of its template.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FurtherDiskSettings {
-    /// The storage that the disk is made on.
-    pub storage: Arc<str>,
+    /// The storages that the disk may be made on.
+    pub storage: StorageNames,
     /// The disk's size in bytes, whole GiB.
     pub size: i64,
     /// PVE's options, with a comma before each.
@@ -40,9 +40,20 @@ pub struct FurtherDiskSettings {
 }
 
 impl FurtherDiskSettings {
-    /// What is written to PVE so that the disk is made.
-    pub fn value(&self) -> String {
-        format!("{}:{}{}", self.storage, self.size >> 30, self.options)
+    /// What is written to PVE so that the disk is made on a storage.
+    pub fn value_on(&self, storage: &str) -> String {
+        format!("{storage}:{}{}", self.size >> 30, self.options)
+    }
+
+    /// What may be written so, for each storage that it may be made on.
+    pub fn values(&self) -> impl Iterator<Item = String> + '_ {
+        self.storage.iter().map(|storage| self.value_on(storage))
+    }
+
+    /// The disk as the file has it, with all its storages.
+    pub fn written(&self) -> String {
+        let names: Vec<&str> = self.storage.iter().collect();
+        self.value_on(&names.join(","))
     }
 }
 

@@ -19,6 +19,7 @@ mod rules;
 pub mod scalar;
 pub mod schema;
 pub mod settings;
+pub mod storage_names;
 pub(crate) mod syntax;
 #[cfg(test)]
 mod tests;

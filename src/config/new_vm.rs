@@ -30,10 +30,15 @@ pub struct NewVm {
 }
 
 impl NewVm {
-    /// The parameters of PVE's call that makes the VM with this mark, notes, and a disk of so many bytes; its `vmid` is among them.
-    pub fn params(&self, mark: &Mark, notes: &str, disk: i64) -> Vec<(String, String)> {
+    /// The parameters of PVE's call that makes the VM with this mark, notes, and a disk of so many bytes on a storage; its `vmid` is among
+    /// them.
+    pub fn params(
+        &self,
+        mark: &Mark,
+        notes: &str,
+        (storage, disk): (&str, i64),
+    ) -> Vec<(String, String)> {
         let create = &self.create;
-        let storage = &create.storage;
         let mut all: Vec<(&str, String)> = vec![
             ("vmid", mark.vmid.to_string()),
             ("name", mark.machine.clone()),
@@ -42,7 +47,7 @@ impl NewVm {
             ("agent", u8::from(create.agent).to_string()),
             ("machine", chipset(create.machine).to_owned()),
             ("scsihw", controller(create.scsi_controller).to_owned()),
-            (DISK, self.disk(disk)),
+            (DISK, self.disk(storage, disk)),
             ("net0", self.net.clone()),
             ("boot", format!("order={}", self.order())),
             ("serial0", "socket".to_owned()),
@@ -71,9 +76,8 @@ impl NewVm {
     }
 
     /// The disk: imported, and grown later, or empty and as large as it shall be, in whole GiB.
-    fn disk(&self, bytes: i64) -> String {
+    fn disk(&self, storage: &str, bytes: i64) -> String {
         const GIB: i64 = 1 << 30;
-        let storage = &self.create.storage;
         let (size, from) = match &self.create.image {
             Some(image) => (0, format!(",import-from={image}")),
             None => (
@@ -86,6 +90,13 @@ impl NewVm {
             ScsiController::VirtioScsiPci => "",
         };
         format!("{storage}:{size},discard=on{thread}{from}")
+    }
+
+    /// The storage on which parameters of that call make the VM's disk: one of those that the file names, or the first of them.
+    pub fn storage_of<'s>(&'s self, disk: Option<&'s str>) -> &'s str {
+        let named = disk.and_then(|disk| disk.split(':').next());
+        let known = named.filter(|name| self.create.storage.contains(name));
+        known.unwrap_or_else(|| self.create.storage.first())
     }
 
     fn order(&self) -> String {
@@ -184,7 +195,7 @@ mod tests {
             net: "virtio,bridge=vmbr0".into(),
             pool: None,
         };
-        let params = new.params(&mark(), "notes", (20 << 30) - 1);
+        let params = new.params(&mark(), "notes", ("ceph", (20 << 30) - 1));
         params.into_iter().collect()
     }
 

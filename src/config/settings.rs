@@ -16,6 +16,7 @@ use super::hardware::Hardware;
 pub use super::net_card::NetCardSettings;
 use super::new_vm::NewVm;
 use super::notification::NotificationSettings;
+use super::storage_names::StorageNames;
 use crate::model::network::{AddressRange, Family};
 use crate::model::policy::Policy;
 use crate::model::scheduling::{Labels, Taint};
@@ -128,8 +129,8 @@ pub struct TemplateSettings {
     pub tags: Vec<String>,
     /// Full clone instead of a linked one.
     pub full_clone: bool,
-    /// Storage of a full clone.
-    pub storage: Option<String>,
+    /// Storages of a full clone.
+    pub storage: Option<StorageNames>,
     /// The disk that grows; found by the boot order when absent.
     pub boot_disk: Option<String>,
     /// Bridge, VLAN and so on are the template's unless set here: `net0` parameters without MAC.

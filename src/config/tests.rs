@@ -11,6 +11,7 @@ mod networks;
 mod notifications;
 mod options;
 mod regions;
+mod storages;
 mod telemetry;
 mod topology;
 

@@ -303,6 +303,7 @@ impl CaseWorld {
             region: region.clone(),
             host: host.clone(),
             mark,
+            storages: crate::model::chosen_storages::ChosenStorages::default(),
             intended: true,
             vm: Some(MachineVm {
                 ha: false,
@@ -462,6 +463,7 @@ impl CaseWorld {
     fn create(&mut self, spec: &CreateSpec, action: &Action) {
         let at = (&action.target.region, &action.target.host);
         self.machine_of(spec.mark.clone(), at, Step::Start);
+        templates::note_storages(&mut self.snapshot, spec, &action.target.machine);
         self.arrive(&action.target.machine);
         // Pods of nodes that are leaving come here too; they are bound and have no verdict. Those of a node that is given up run there until that goes.
         let given_up = action.reason.given_up();

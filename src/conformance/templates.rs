@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::model::action::CreateSpec;
 use crate::model::quantity::Quantity;
 use crate::model::region::{Region, TemplateCopy, TemplateDisk, Vm};
+use crate::model::snapshot::Snapshot;
 use crate::model::words;
 
 use super::fields::CaseFields;
 use super::nearest;
 use super::objects::{name_of, named};
-use super::scalars::{names, quantity, shared, text, texts};
+use super::scalars::{names, quantity, shared, texts};
 use super::stage::{CaseWorld, DISK, TEMPLATE, free_vmid};
 use super::value::{CaseError, CaseValue};
 
@@ -26,10 +28,10 @@ pub(super) struct CaseTemplate {
     storage: Option<Arc<str>>,
     /// Bytes of its boot disk.
     size: i64,
-    /// The storage that full clones go to; `None`: clones are linked and stay on the template's.
-    clones_to: Option<Arc<str>>,
-    /// Further disks that each machine gets: storage and bytes.
-    disks: Vec<(Arc<str>, i64)>,
+    /// The storages that full clones go to, to the first that serves; none: clones are linked and stay on the template's.
+    clones_to: Vec<Arc<str>>,
+    /// Further disks that each machine gets: storages, of which the first that serves is taken, and bytes.
+    disks: Vec<(Vec<Arc<str>>, i64)>,
     /// The bridges that network cards of its machines are on.
     bridges: BTreeSet<Arc<str>>,
     /// Why no machine is made of it.
@@ -83,7 +85,7 @@ pub(super) fn check(case: &CaseFields<'_>, stage: &CaseWorld) -> Result<(), Case
             let what = format!("the template {name} is on a host that is not there,");
             return unknown(what, host, hosts.into_iter().collect());
         }
-        let further = template.disks.iter().map(|(storage, _)| storage);
+        let further = template.disks.iter().flat_map(|(storages, _)| storages);
         let named = template.storage.iter().chain(&template.clones_to);
         let mut named = named.chain(further);
         if let Some(storage) = named.find(|storage| !storages.contains(&***storage)) {
@@ -108,31 +110,56 @@ fn template(
         hosts: hosts.iter().map(|host| host.as_str().into()).collect(),
         storage: fields.with("storage", shared)?,
         size: size.map_or(usual.size, Quantity::units),
-        clones_to: fields.with("clones_to", shared)?,
+        clones_to: fields.with("clones_to", storages)?.unwrap_or_default(),
         disks: fields.with("disks", further)?.unwrap_or_default(),
         bridges: fields.with("bridges", names)?.unwrap_or_default(),
         fault: fields.with("fault", shared)?,
     };
     fields.done()?;
-    if found.storage.is_none() && (found.clones_to.is_some() || !found.disks.is_empty()) {
+    if found.storage.is_none() && !(found.clones_to.is_empty() && found.disks.is_empty()) {
         return Err(value.wrong("a template whose clones take space needs the key storage"));
     }
     Ok((name.into(), found))
 }
 
+/// A storage, or several.
+fn storages(value: &CaseValue) -> Result<Vec<Arc<str>>, CaseError> {
+    let names = texts(value)?.into_iter();
+    Ok(names.map(Into::into).collect())
+}
+
+/// A disk that may lie on any of these storages.
+fn disk_of(names: &[Arc<str>]) -> TemplateDisk {
+    let (first, others) = names
+        .split_first()
+        .map_or_else(Default::default, |(first, others)| (first.clone(), others));
+    TemplateDisk {
+        storage: first,
+        or: others.to_vec(),
+        ..TemplateDisk::default()
+    }
+}
+
 /// `[{storage: data, size: 50Gi}]`.
-fn further(value: &CaseValue) -> Result<Vec<(Arc<str>, i64)>, CaseError> {
+fn further(value: &CaseValue) -> Result<Vec<(Vec<Arc<str>>, i64)>, CaseError> {
     let items = value
         .list()
         .ok_or_else(|| value.expected("a list of disks, as [{storage: data, size: 50Gi}]"))?;
     let disks = items.iter().map(|item| {
         let mut fields = CaseFields::of(item, "a disk")?;
-        let storage: Arc<str> = text(fields.need("storage")?)?.into();
+        let names = storages(fields.need("storage")?)?;
         let size = quantity(fields.need("size")?)?.units();
         fields.done()?;
-        Ok((storage, size))
+        Ok((names, size))
     });
     disks.collect()
+}
+
+/// Notes on which storages the disks of a machine are that was planned.
+pub(super) fn note_storages(snapshot: &mut Snapshot, spec: &CreateSpec, machine: &str) {
+    if let Some(machine) = snapshot.machines.get_mut(machine) {
+        machine.storages.clone_from(&spec.storages);
+    }
 }
 
 /// Puts the copies of all templates into a region, in the place of those that are there.
@@ -193,17 +220,23 @@ impl CaseTemplate {
             let storage = storages.and_then(|storages| storages.get(name));
             storage.is_some_and(|storage| storage.shared)
         };
-        let mut named = self.storage.iter().chain(&self.clones_to);
-        let boot = self.clones_to.as_ref().or(self.storage.as_ref());
-        let boot = boot.map(|storage| TemplateDisk {
-            storage: storage.clone(),
+        let own = self.storage.as_ref().is_none_or(is_shared);
+        let moves = self.clones_to.is_empty() || self.clones_to.iter().any(is_shared);
+        let names = if self.clones_to.is_empty() {
+            self.storage.as_slice()
+        } else {
+            self.clones_to.as_slice()
+        };
+        let boot = (!names.is_empty()).then(|| TemplateDisk {
             size: self.size,
             boot: true,
+            ..disk_of(names)
         });
-        let further = self.disks.iter().map(|(storage, size)| TemplateDisk {
-            storage: storage.clone(),
+        let further = (1..).zip(&self.disks);
+        let further = further.map(|(number, (names, size))| TemplateDisk {
             size: *size,
-            boot: false,
+            slot: (names.len() > 1).then(|| format!("scsi{number}").into()),
+            ..disk_of(names)
         });
         TemplateCopy {
             fault: self.fault.as_deref().map(Into::into),
@@ -213,7 +246,7 @@ impl CaseTemplate {
             redefined: false,
             vmid,
             host: host.clone(),
-            shared: named.all(is_shared),
+            shared: own && moves,
             tied: None,
             disk: self.size,
             disks: boot.into_iter().chain(further).collect(),

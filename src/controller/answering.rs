@@ -386,6 +386,7 @@ mod tests {
             region: "home".into(),
             host: host.into(),
             mark: mark.into(),
+            storages: crate::model::chosen_storages::ChosenStorages::default(),
             intended: true,
             vm: None,
             node: None,

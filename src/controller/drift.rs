@@ -105,7 +105,8 @@ fn new_vm(new: &NewVm) -> Value {
 fn hardware(template: &TemplateSettings, pool: &PoolSettings, pinning: Pinning) -> Value {
     let hardware = &template.hardware;
     let disks = hardware.disks.iter();
-    let disks: BTreeMap<&String, String> = disks.map(|(slot, disk)| (slot, disk.value())).collect();
+    let disks: BTreeMap<&String, String> =
+        disks.map(|(slot, disk)| (slot, disk.written())).collect();
     let options = vm_options::from_the_next_start(&hardware.options);
     let cards = template.cards().map(|(number, card)| {
         json!({

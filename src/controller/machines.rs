@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use crate::controller::in_place::Beside;
 use crate::controller::journal::JournalEntry;
+use crate::model::chosen_storages::ChosenStorages;
 use crate::model::cluster::Cluster;
 use crate::model::identity::{NodeIdentity, NodeSigns};
 use crate::model::mark::{Mark, Ownership};
@@ -63,6 +64,7 @@ pub fn machines(
                 region: name.clone(),
                 host: vm.host.clone(),
                 mark: mark.clone(),
+                storages: ChosenStorages::default(),
                 intended: false,
                 node: None,
                 contradiction: None,
@@ -84,6 +86,7 @@ pub fn machines(
         machine.remembered.clone_from(&entry.uuid);
         machine.step = Some((entry.step, entry.since));
         machine.terms.clone_from(&entry.spec.terms);
+        machine.storages.clone_from(&entry.spec.storages);
         machine.failure.clone_from(&entry.failure);
         if is_being_cloned(machine) {
             machine.host = entry.target.host.clone();
@@ -171,6 +174,7 @@ fn intended(entry: &JournalEntry, regions: &BTreeMap<RegionName, Observed>) -> M
         region: target.region.clone(),
         host: host.unwrap_or_else(|| target.host.clone()),
         mark: entry.spec.mark.clone().into(),
+        storages: entry.spec.storages.clone(),
         intended: true,
         vm,
         node: None,
@@ -282,6 +286,7 @@ mod tests {
             template_vmid: 9000,
             template_host: "pve1".into(),
             template_uuid: None,
+            storages: ChosenStorages::default(),
             terms: None,
         };
         (name, JournalEntry::new(target, spec, Time(0)))

@@ -10,6 +10,7 @@ pub mod clocks;
 pub mod conditions;
 pub mod control;
 pub mod daemon;
+pub mod disk_storages;
 pub mod drain_order;
 pub mod drift;
 pub mod evacuations;

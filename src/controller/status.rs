@@ -570,6 +570,7 @@ mod tests {
             region: "default".into(),
             host: "pve1".into(),
             mark: mark.into(),
+            storages: crate::model::chosen_storages::ChosenStorages::default(),
             intended: true,
             vm: Some(MachineVm {
                 running,

@@ -81,7 +81,7 @@ impl<'a> RegionTemplates<'a> {
                         .boot_disk()
                         .and_then(|(_, disk)| disk.size)
                         .unwrap_or(0),
-                    disks: disks(config, template),
+                    disks: disks(config, template, &guest.host, resources),
                     uuid: config.uuid.clone(),
                     redefined: is_of_another_definition(*vmid, config, template.build.as_deref()),
                 })
@@ -99,23 +99,18 @@ fn of_settings(
     host: &Arc<str>,
     resources: &ClusterResources,
 ) -> TemplateCopy {
-    let storage: Arc<str> = new.create.storage.as_str().into();
-    let mut disks = vec![TemplateDisk {
-        storage: storage.clone(),
-        size: 0,
+    let names = || new.create.storage.iter();
+    let boot = TemplateDisk {
         boot: true,
-    }];
-    if new.create.bios == Firmware::Ovmf {
-        let size = EFI_DISK;
-        disks.push(TemplateDisk {
-            storage,
-            size,
-            boot: false,
-        });
-    }
-    disks.extend(further(template));
-    let mut storages = disks.iter().map(|disk| &*disk.storage);
-    let fault = storages.find_map(|name| refuses_disks(name, host, resources));
+        ..disk_of(names(), host, resources)
+    };
+    let efi = (new.create.bios == Firmware::Ovmf).then(|| TemplateDisk {
+        size: EFI_DISK,
+        ..disk_of(names(), host, resources)
+    });
+    let own = std::iter::once(boot).chain(efi);
+    let disks: Vec<TemplateDisk> = own.chain(further(template, host, resources)).collect();
+    let fault = refused_disk(&disks, host, resources);
     TemplateCopy {
         vmid: NO_TEMPLATE,
         host: host.clone(),
@@ -145,6 +140,55 @@ fn bridges(own: &BTreeMap<u8, Net>, template: &TemplateSettings) -> BTreeSet<Arc
     bridges.map(Arc::from).collect()
 }
 
+/// A disk that may lie on these storages. Those of several that PVE would put no disk of a VM on are left out, as long as one is left.
+fn disk_of<'n>(
+    names: impl Iterator<Item = &'n str>,
+    host: &str,
+    resources: &ClusterResources,
+) -> TemplateDisk {
+    let names: Vec<&str> = names.collect();
+    let fit = |name: &&str| refuses_disks(name, host, resources).is_none();
+    let mut fitting: Vec<&str> = names.iter().copied().filter(fit).collect();
+    if fitting.is_empty() {
+        fitting = names;
+    }
+    let mut fitting = fitting.into_iter().map(Arc::from);
+    TemplateDisk {
+        storage: fitting.next().unwrap_or_default(),
+        or: fitting.collect(),
+        ..TemplateDisk::default()
+    }
+}
+
+/// Why no disk of a VM can be made on any of the storages that it may lie on.
+fn refused_disk(
+    disks: &[TemplateDisk],
+    host: &str,
+    resources: &ClusterResources,
+) -> Option<String> {
+    disks.iter().find_map(|disk| {
+        let each = disk
+            .storages()
+            .map(|name| refuses_disks(name, host, resources));
+        let each: Vec<String> = each.collect::<Option<_>>()?;
+        Some(join_refusals(&each))
+    })
+}
+
+/// Why each of several storages takes no disk; what helps stands behind a semicolon.
+fn join_refusals(each: &[String]) -> String {
+    if let [only] = each {
+        return only.clone();
+    }
+    let whats = each
+        .iter()
+        .map(|why| why.split("; ").next().unwrap_or_default());
+    format!(
+        "{}; another storage in the template's table",
+        whats.collect::<Vec<_>>().join(", and ")
+    )
+}
+
 /// Why no machine is made of a copy of a template: it, or PVE, would make none that works.
 fn fault(
     (vmid, config): (u32, &VmConfig),
@@ -157,36 +201,44 @@ fn fault(
         Some(storage.plugin.clone())
     };
     let unlinkable = || inspection::unlinkable(vmid, config, plugin);
-    let new_disks = disks(config, template);
-    let mut storages = new_disks.iter().map(|disk| &*disk.storage);
+    let new_disks = disks(config, template, host, resources);
     inspection::obstacle(vmid, config, template)
         .or_else(|| unlinkable().filter(|_| !template.full_clone))
         .or_else(|| {
-            let why = storages.find_map(|storage| refuses_disks(storage, host, resources));
+            let why = refused_disk(&new_disks, host, resources);
             why.or_else(|| target_missing(template, host, resources))
                 .map(|why| format!("VM {vmid}: {why}"))
         })
 }
 
-/// Why PVE makes no full clone to the storage that the template's table names: the template's host, where PVE makes all its clones,
-/// does not have it (`clone_vm`, `storage_check_enabled`). Nothing where no host shows it: PVE may not tell of it.
+/// Why PVE makes no full clone to the storages that the template's table names: the template's host, where PVE makes all its clones,
+/// has none of them (`clone_vm`, `storage_check_enabled`). Nothing where no host shows one of them: PVE may not tell of it.
 pub fn target_missing(
     template: &TemplateSettings,
     host: &str,
     resources: &ClusterResources,
 ) -> Option<String> {
-    let name = template
-        .storage
-        .as_deref()
-        .filter(|_| template.full_clone)?;
-    let here = resources.storages.get(host);
-    let there = || resources.storages.values().any(|of| of.contains_key(name));
-    let missing = here.is_none_or(|of| !of.contains_key(name)) && there();
-    missing.then(|| {
+    let names = template.storage.as_ref().filter(|_| template.full_clone)?;
+    let mut targets = names.iter();
+    if targets.any(|name| is_target(name, host, resources)) {
+        return None;
+    }
+    Some(if names.is_list() {
         format!(
-            "clones go to the storage {name}, and PVE makes them on the template's host {host}, which does not have it; let {host} have it (Datacenter, Storage, Nodes), or another storage in the template's table"
+            "clones go to the first of the storages {names} that is there, and PVE makes them on the template's host {host}, which has none of them; let {host} have one (Datacenter, Storage, Nodes), or list one that it has"
+        )
+    } else {
+        format!(
+            "clones go to the storage {names}, and PVE makes them on the template's host {host}, which does not have it; let {host} have it (Datacenter, Storage, Nodes), or another storage in the template's table"
         )
     })
+}
+
+/// Whether PVE may clone from a template's host to a storage: the host has it, or PVE tells of it nowhere.
+fn is_target(name: &str, host: &str, resources: &ClusterResources) -> bool {
+    let here = resources.storages.get(host);
+    let there = || resources.storages.values().any(|of| of.contains_key(name));
+    here.is_some_and(|of| of.contains_key(name)) || !there()
 }
 
 /// Why a storage that the template's table names takes no disk of a machine, by what PVE lists of it on a host; what is not listed
@@ -206,27 +258,53 @@ fn is_cloned(disk: &Disk) -> bool {
     !disk.storage.is_empty() && (disk.cloud_init || !disk.cdrom)
 }
 
-/// The disks that a machine gets: those of its clone, where the template's are, or on the storage that full clones go to, and further ones.
-fn disks(config: &VmConfig, template: &TemplateSettings) -> Vec<TemplateDisk> {
-    let named = template.storage.as_deref().filter(|_| template.full_clone);
+/// The disks that a machine gets: those of its clone, where the template's are, or on a storage that full clones go to, and further ones.
+fn disks(
+    config: &VmConfig,
+    template: &TemplateSettings,
+    host: &str,
+    resources: &ClusterResources,
+) -> Vec<TemplateDisk> {
+    let named = template.storage.as_ref().filter(|_| template.full_clone);
+    let named = named.map(|names| {
+        let targets = names.iter().filter(|name| is_target(name, host, resources));
+        let mut targets: Vec<&str> = targets.collect();
+        if targets.is_empty() {
+            targets = names.iter().collect();
+        }
+        disk_of(targets.into_iter(), host, resources)
+    });
     let boot = config.boot_disk().map(|(key, _)| key);
     let cloned = config.disks.iter().filter(|(_, disk)| is_cloned(disk));
-    let disks = cloned.map(|(key, disk)| TemplateDisk {
-        storage: named.map_or_else(|| disk.storage.clone(), Arc::from),
-        size: disk.size.unwrap_or(0),
-        boot: boot == Some(key),
+    let disks = cloned.map(|(key, disk)| {
+        let own = || TemplateDisk {
+            storage: disk.storage.clone(),
+            ..TemplateDisk::default()
+        };
+        TemplateDisk {
+            size: disk.size.unwrap_or(0),
+            boot: boot == Some(key),
+            ..named.clone().unwrap_or_else(own)
+        }
     });
-    disks.chain(further(template)).collect()
+    disks.chain(further(template, host, resources)).collect()
 }
 
 /// The further disks of a machine. They are made right after its VM: they count with it, and a host that has not their storage
 /// makes no such machine.
-fn further(template: &TemplateSettings) -> impl Iterator<Item = TemplateDisk> {
-    let further = template.hardware.disks.values();
-    further.map(|disk| TemplateDisk {
-        storage: disk.storage.clone(),
-        size: disk.size,
-        boot: false,
+fn further<'t>(
+    template: &'t TemplateSettings,
+    host: &'t str,
+    resources: &'t ClusterResources,
+) -> impl Iterator<Item = TemplateDisk> + 't {
+    let further = template.hardware.disks.iter();
+    further.map(move |(slot, disk)| {
+        let slot: Arc<str> = slot.as_str().into();
+        TemplateDisk {
+            size: disk.size,
+            slot: disk.storage.is_list().then_some(slot),
+            ..disk_of(disk.storage.iter(), host, resources)
+        }
     })
 }
 
@@ -267,10 +345,15 @@ fn tied(
         let (name, how) = (&disk.storage, local(&disk.storage).filter(|_| !nowhere)?);
         Some(format!("its {key} is on {name}, which {how}"))
     });
-    let target = template.storage.as_deref().filter(|_| template.full_clone);
+    let targets = template.storage.as_ref().filter(|_| template.full_clone);
     let why = of_drive.or_else(|| {
-        let name = target?;
-        Some(format!("clones go to {name}, which {}", local(name)?))
+        // One that other hosts have as well is enough.
+        let each = targets?.iter().map(|name| Some((name, local(name)?)));
+        let each: Vec<(&str, String)> = each.collect::<Option<_>>()?;
+        let each = each
+            .into_iter()
+            .map(|(name, how)| format!("clones go to {name}, which {how}"));
+        Some(each.collect::<Vec<_>>().join(", and "))
     })?;
     Some(format!(
         "VM {vmid} is cloned on its host {host} alone, since {why}"

@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::config::hardware::{balloon, cpu_keys, cpu_limit, mac};
 use crate::config::settings::{NetCardSettings, PoolSettings, Settings, TemplateSettings};
 use crate::config::vm_options;
+use crate::controller::disk_storages::chosen_of;
+use crate::model::chosen_storages::ChosenStorages;
 use crate::model::cpus::CpuSet;
 use crate::model::mark::Mark;
 use crate::model::policy::InstanceType;
@@ -47,6 +49,8 @@ pub struct OwnKeys {
     pub macs: BTreeMap<u8, String>,
     /// `affinity`, `numaN` and the like, where its pool gives it CPUs or huge pages for itself.
     pub cpus: BTreeMap<String, String>,
+    /// The storages that were chosen for its further disks, where the file lists several.
+    pub storages: ChosenStorages,
 }
 
 impl OwnKeys {
@@ -155,7 +159,11 @@ pub fn write(
     // A disk that is there is never written anew: it has data, and its place would get an empty one.
     let disks = template.hardware.disks.iter();
     let missing = disks.filter(|(slot, _)| !current.contains_key(*slot));
-    wanted.extend(missing.map(|(slot, disk)| (slot.clone(), disk.value())));
+    wanted.extend(missing.map(|(slot, disk)| {
+        let chosen = network.storages.at(Some(slot)).map(|name| &**name);
+        let storage = chosen_of(&disk.storage, chosen);
+        (slot.clone(), disk.value_on(storage))
+    }));
     let mut write = Write::default();
     // Logical CPUs are cores × sockets; a template with two sockets would double them. Its minimum of memory would take of what pods are
     // promised, and its 0 the device by which PVE reads how much memory the guest uses.

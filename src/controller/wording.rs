@@ -19,6 +19,9 @@ fn creation(spec: &CreateSpec, place: &str) -> String {
     if !mark.cpus.is_empty() {
         let _ = write!(made, ", CPUs {}", mark.cpus);
     }
+    if !spec.storages.is_empty() {
+        let _ = write!(made, ", disks on {}", words::names(spec.storages.names()));
+    }
     add_addresses(made, &mark.addresses)
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::chosen_storages::ChosenStorages;
 use super::cluster::ObjectKey;
 use super::drift::Outdated;
 use super::foreign::ForeignText;
@@ -105,6 +106,9 @@ pub struct CreateSpec {
     /// The template's SMBIOS UUID; `None` where it has none, or an older program planned the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template_uuid: Option<Arc<str>>,
+    /// The storages that its disks are made on, where the file lists several.
+    #[serde(default, skip_serializing_if = "ChosenStorages::is_empty")]
+    pub storages: ChosenStorages,
     /// What the configuration promised of it; `None` where an older program planned it, or where it is
     /// known by its mark alone: then the configuration of now says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

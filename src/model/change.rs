@@ -252,6 +252,12 @@ fn of_host(host: &str, refusal: &HostRefused, pool: &str) -> Option<String> {
             format!("make the storage {storage} available on {host}")
         }
         HostRefused::NoBridge { bridge } => format!("make the bridge {bridge} on {host}"),
+        HostRefused::StorageNotShared { .. } => {
+            format!("make the template on {host}, or list a storage that is shared")
+        }
+        HostRefused::NoneOfStorages { each } => {
+            return each.iter().find_map(|one| of_host(host, one, pool));
+        }
         HostRefused::BacksOff { .. } => format!(
             "mend what made machines fail on {host} (status tells), then type: pve-autoscaler retry {pool}"
         ),

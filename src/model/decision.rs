@@ -61,6 +61,7 @@ mod tests {
                 template_vmid: 8000,
                 template_host: "pve1".into(),
                 template_uuid: Some("2".into()),
+                storages: crate::chosen_storages::ChosenStorages::default(),
                 terms: Some(Terms::default().into()),
             })),
             target,

@@ -4,7 +4,7 @@
 //! * [`quantity`], [`resources`], [`time`]: units as types; exact integers, never floats. [`words`] writes
 //!   amounts as people do.
 //! * [`scheduling`], [`cluster`], [`pods`]: what a decision needs of Kubernetes, compact. [`parts`] counts how much that is.
-//! * [`region`]: what a decision needs of Proxmox VE.
+//! * [`region`]: what a decision needs of Proxmox VE. [`chosen_storages`]: where a machine's disks are made.
 //! * [`mark`]: the proof that a VM is ours. [`identity`]: which node is a machine's. [`foreign`]: text that others
 //!   wrote, fit to be shown.
 //! * [`tolerant`]: documents of ours, read so that a newer version may have written them.
@@ -28,6 +28,7 @@ extern crate planted;
 
 pub mod action;
 pub mod change;
+pub mod chosen_storages;
 pub mod cluster;
 pub mod condition;
 pub mod cpu_loss;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::chosen_storages::ChosenStorages;
 use super::drift::Drift;
 use super::foreign::ForeignText;
 use super::hosts::LoadKind;
@@ -242,16 +243,29 @@ pub struct TemplateCopy {
 }
 
 /// A disk that a clone gets.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TemplateDisk {
-    /// The storage it will be on: the template's, or the one that full clones go to.
+    /// The storage it will be on: the template's, or the one that full clones go to. Of a list in the file the first.
     pub storage: Arc<str>,
+    /// The others of the file's list, in its order: the disk is made on the first that its host has and that has room.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub or: Vec<Arc<str>>,
+    /// The place of a further disk whose storages are a list; `None` of any other disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<Arc<str>>,
     /// Size in bytes; 0 when unknown.
     pub size: i64,
     /// It boots from it: this one grows to what the instance type says.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub boot: bool,
+}
+
+impl TemplateDisk {
+    /// The storages that it may be on, in the file's order.
+    pub fn storages(&self) -> impl Iterator<Item = &Arc<str>> {
+        std::iter::once(&self.storage).chain(&self.or)
+    }
 }
 
 /// A machine: a VM we own or have intended, joined from the intent, the VM, the node and the
@@ -273,6 +287,9 @@ pub struct Machine {
     /// The terms under which it was made, from its intent; `None`: those of the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terms: Option<Arc<Terms>>,
+    /// The storages that its disks are made on, from its intent, where the file lists several.
+    #[serde(default, skip_serializing_if = "ChosenStorages::is_empty")]
+    pub storages: ChosenStorages,
     /// The machine's Kubernetes node, by the rule of [`identity`](super::identity).
     #[serde(default)]
     pub node: Option<Arc<str>>,

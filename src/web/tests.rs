@@ -61,6 +61,7 @@ fn machine(name: &str, vmid: u32, step: Step, node: bool) -> Machine {
         region: "default".into(),
         host: "pve1".into(),
         mark: mark(name, vmid).into(),
+        storages: crate::model::chosen_storages::ChosenStorages::default(),
         intended: true,
         vm: Some(MachineVm {
             running: node,

@@ -11,7 +11,7 @@ use pve_autoscaler::clock::Clock;
 use pve_autoscaler::controller::template_mark::{BuildStage, TemplateMark};
 use pve_autoscaler::pve::transport::https::{Https, TokenOptions};
 use pve_autoscaler::pve::{Client, CloneVm, ConfigUpdate, GuestResource, Poll};
-use pve_autoscaler::sim::pve::PveSpec;
+use pve_autoscaler::sim::pve::{PveSpec, StorageKind};
 use sha2::{Digest as _, Sha256};
 
 use super::live::TEMPLATE;
@@ -129,11 +129,16 @@ impl Bench {
     }
 
     fn define_on(&self, storage: &str, more: &str, sum: &str) {
+        self.define_in(&format!("\"{storage}\""), more, sum);
+    }
+
+    /// The definition with this value of `storage`.
+    fn define_in(&self, storage: &str, more: &str, sum: &str) {
         let path = self.simulators.path("admin.conf");
         self.simulators.config(&path, "built", "9100-9120");
         let text = std::fs::read_to_string(&self.config).expect("it is there");
         let build = format!(
-            "[template.debian.build]\nvmids = \"8000-8019\"\nimage = \"{IMAGE}\"\nchecksum = \"sha256:{sum}\"\nstorage = \"{storage}\"\n{more}\n[instance_type.small]"
+            "[template.debian.build]\nvmids = \"8000-8019\"\nimage = \"{IMAGE}\"\nchecksum = \"sha256:{sum}\"\nstorage = {storage}\n{more}\n[instance_type.small]"
         );
         let text = text.replace("[instance_type.small]", &build);
         std::fs::write(&self.config, text).expect("written");
@@ -289,6 +294,111 @@ fn a_template_is_built_on_every_host_rebuilt_when_its_definition_changes_and_old
         assert!(said.contains(words), "{words:?} is not in {said}");
     }
     assert_eq!(bench.listed().len(), 3, "{:?}", bench.listed());
+}
+
+/// Hosts of which pve1 has `local-lvm`, pve2 also `local-zfs`, and pve3 `local-zfs` alone.
+fn unequal_hosts() -> PveSpec {
+    let mut spec = PveSpec::default();
+    let hosts = |names: [&str; 2]| Some(names.map(str::to_owned).into());
+    let local = spec.storages.iter_mut().find(|of| of.name == "local-lvm");
+    let local = local.expect("it is there");
+    local.hosts = hosts(["pve1", "pve2"]);
+    let mut zfs = local.clone();
+    zfs.kind = StorageKind::ZfsPool;
+    zfs.hosts = hosts(["pve2", "pve3"]);
+    "local-zfs".clone_into(&mut zfs.name);
+    spec.storages.push(zfs);
+    spec
+}
+
+const BOTH: &str = "[\"local-zfs\", \"local-lvm\"]";
+
+#[test]
+fn hosts_with_different_storages_get_their_templates_by_one_definition() {
+    let bench = Bench::of(unequal_hosts());
+    bench.define_in(BOTH, "kubernetes = \"1.34\"", SUM);
+    let said = bench.good(&["build"]);
+    for (host, vmid, storage) in [
+        ("pve1", 8000, "local-lvm"),
+        ("pve2", 8001, "local-zfs"),
+        ("pve3", 8002, "local-zfs"),
+    ] {
+        let told = format!("into VM {vmid}, its disks on {storage}");
+        assert!(said.contains(&told), "{told:?} is not in {said}");
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let client = administrator(&bench.simulators);
+        let config = runtime.block_on(client.vm_config(host, vmid));
+        let config = config.expect("it is there");
+        for disk in ["scsi0", "ide2"] {
+            assert_eq!(&*config.disks[disk].storage, storage, "{host} {disk}");
+        }
+    }
+    assert_eq!(
+        bench.listed(),
+        [
+            "debian pve1 8000 built ready current 0",
+            "debian pve2 8001 built ready current 0",
+            "debian pve3 8002 built ready current 0",
+        ]
+    );
+    let again = bench.good(&["build"]);
+    assert!(again.contains("0 templates built, 3 up to date"), "{again}");
+    // What is listed is part of the definition.
+    bench.define_in(
+        "[\"local-lvm\", \"local-zfs\"]",
+        "kubernetes = \"1.34\"",
+        SUM,
+    );
+    assert!(bench.listed().iter().all(|row| row.contains("ready older")));
+    // A host with none of the list is not built on, and whoever asks for it is told why.
+    bench.define_in("[\"local-zfs\", \"tank\"]", "kubernetes = \"1.34\"", SUM);
+    let (code, said) = bench.run(&["build", "--host", "pve1"]);
+    assert_ne!(code, Some(0), "{said}");
+    let told = "storage: none of the storages local-zfs or tank takes a disk there: the host pve1 has no storage local-zfs, the host pve1 has no storage tank";
+    assert!(said.contains(told), "{said}");
+    let said = bench.good(&["build"]);
+    assert!(said.contains("2 templates built, 0 up to date"), "{said}");
+}
+
+/// What `doctor` says with this table for machines without a template.
+fn doctor_of(bench: &Bench, storage: &str) -> String {
+    let text = std::fs::read_to_string(&bench.config).expect("it is there");
+    let (before, rest) = text.split_once("[template.debian]").expect("a template");
+    let (_, after) = rest.split_once("[instance_type.small]").expect("a type");
+    let create = format!(
+        "[template.debian]\nbridge = \"vmbr0\"\n[template.debian.create]\nstorage = {storage}\n"
+    );
+    let text = format!("{before}{create}[instance_type.small]{after}");
+    let path = bench.simulators.path("created.toml");
+    std::fs::write(&path, text).expect("written");
+    let output = program().arg("doctor").arg("--config").arg(&path).output();
+    let output = output.expect("it runs");
+    text_of(&output)
+}
+
+fn text_of(output: &Output) -> String {
+    let said = text(&output.stdout) + &text(&output.stderr);
+    said.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn doctor_says_which_storage_each_host_takes_and_which_host_has_none() {
+    let bench = Bench::of(unequal_hosts());
+    let said = doctor_of(&bench, BOTH);
+    for told in [
+        "template debian: VMs are made of settings on pve1 (local-lvm), pve2 (local-zfs), pve3 (local-zfs)",
+        "pool general: the disks of a new machine come to local-lvm on pve1, local-zfs on pve2, local-zfs on pve3",
+    ] {
+        assert!(said.contains(told), "{told:?} is not in {said}");
+    }
+    let said = doctor_of(&bench, "[\"local-zfs\", \"tank\"]");
+    for told in [
+        "template debian: no machine is made on pve1: it has no storage local-zfs, it has no storage tank",
+        "the host pve1 has no storage local-zfs",
+        "VMs are made of settings on pve2 (local-zfs), pve3 (local-zfs)",
+    ] {
+        assert!(said.contains(told), "{told:?} is not in {said}");
+    }
 }
 
 /// Whoever made the templates asks the same command for them.

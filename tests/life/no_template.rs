@@ -17,7 +17,7 @@ use crate::{HASTY, visit};
 use pve_autoscaler::model::time::Span;
 
 /// The token that lies in the image.
-const TOKEN: &str = "golden.0123456789abcdef";
+pub(crate) const TOKEN: &str = "golden.0123456789abcdef";
 
 /// A configuration without a template to clone: VMs made of settings, with more lines for these.
 pub(crate) fn of_settings(create: &str, more: &str) -> String {
@@ -35,7 +35,7 @@ pub(crate) fn of_settings(create: &str, more: &str) -> String {
 }
 
 /// Guests whose image has a token.
-fn golden() -> GuestSpec {
+pub(crate) fn golden() -> GuestSpec {
     GuestSpec {
         guest_exec: false,
         joins_with: TOKEN.to_owned(),

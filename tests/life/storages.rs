@@ -10,6 +10,7 @@ use pve_autoscaler::sim::world::WorldSpec;
 
 use crate::common::{Scene, simulate};
 use crate::hosts::{act, fill, made, on, region, said};
+use crate::no_template::{TOKEN, golden, lasting_token, of_settings};
 use crate::{HASTY, visit};
 
 /// A world whose PVE is edited before it begins.
@@ -23,6 +24,93 @@ fn world(config: String, edit: impl FnOnce(&mut PveSpec)) -> Scene {
         guests: GuestSpec::default(),
         config,
     })
+}
+
+/// Machines without a template whose disks may lie on two storages, of which pve1 has the second, pve2 both, pve3 the first: a boot disk and a
+/// further one each.
+fn of_lists() -> Scene {
+    let config = of_settings("", "").replace("max = 3", "max = 6");
+    let config = config.replace(
+        "storage = \"local-lvm\"\n",
+        "storage = [\"tank\", \"local-lvm\"]\n[[template.debian.disk]]\nstorage = [\"tank\", \"local-lvm\"]\nsize = \"10GiB\"\n",
+    );
+    let mut pve = PveSpec::default();
+    let hosts = |names: [&str; 2]| Some(names.map(str::to_owned).into());
+    let local = pve.storages.iter_mut().find(|of| of.name == "local-lvm");
+    let local = local.expect("there");
+    local.hosts = hosts(["pve1", "pve2"]);
+    let mut tank = local.clone();
+    tank.kind = StorageKind::ZfsPool;
+    tank.hosts = hosts(["pve2", "pve3"]);
+    "tank".clone_into(&mut tank.name);
+    pve.storages.push(tank);
+    Scene::of(WorldSpec {
+        seed: 5,
+        pve,
+        kube: KubeSpec::default(),
+        guests: golden(),
+        config,
+    })
+}
+
+/// By host the storages of the disks of its machines.
+fn disks(scene: &Scene) -> BTreeMap<String, Vec<String>> {
+    let mut disks: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let vms = scene.world.pve.vms().into_iter();
+    for vm in vms.filter(|vm| (9100..9121).contains(&vm.vmid)) {
+        for key in ["scsi0", "scsi1"] {
+            let disk = vm.config.get(key).map_or("", String::as_str);
+            let storage = disk.split(':').next().unwrap_or_default();
+            disks
+                .entry(vm.host.clone())
+                .or_default()
+                .push(storage.to_owned());
+        }
+    }
+    disks
+}
+
+/// One file for hosts that have different storages: each machine's disks come to the first of the list that its host has.
+#[test]
+fn disks_come_to_the_storage_of_the_list_that_their_host_has() {
+    simulate(async {
+        let scene = of_lists();
+        lasting_token(&scene, TOKEN).await;
+        scene.live(None, 0, fill(3), Duration::from_mins(6)).await;
+        assert_eq!(made(&scene), on([("pve1", 1), ("pve2", 1), ("pve3", 1)]));
+        let of = |names: [&str; 2]| names.map(str::to_owned).to_vec();
+        let wanted = [
+            ("pve1".to_owned(), of(["local-lvm", "local-lvm"])),
+            ("pve2".to_owned(), of(["tank", "tank"])),
+            ("pve3".to_owned(), of(["tank", "tank"])),
+        ];
+        assert_eq!(disks(&scene), BTreeMap::from(wanted));
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
+/// The first of the list is full for a boot disk of 20 GiB, and has room for the further one of 10.
+#[test]
+fn the_next_of_the_list_is_used_where_the_first_is_full() {
+    simulate(async {
+        let scene = of_lists();
+        lasting_token(&scene, TOKEN).await;
+        let fill_to = |host: &str, storage: &str, left: u64| {
+            let full = AdminAct::Fill {
+                storage: storage.to_owned(),
+                host: host.to_owned(),
+                left: left << 30,
+            };
+            act(&scene, &full);
+        };
+        fill_to("pve2", "tank", 15);
+        fill_to("pve1", "local-lvm", 5);
+        fill_to("pve3", "tank", 5);
+        scene.live(None, 0, fill(2), Duration::from_mins(6)).await;
+        assert_eq!(disks(&scene)["pve2"][..2], ["local-lvm", "tank"]);
+        assert_eq!(disks(&scene).len(), 1, "the other hosts have no room");
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
 }
 
 /// How often a call with this ending was made to a host.

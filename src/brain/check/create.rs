@@ -119,7 +119,31 @@ fn template(region: &Region, pool: &PoolPolicy, action: &Action, spec: &CreateSp
                 copy.host, action.target.host
             )
         },
-    )
+    )?;
+    copy.disks.iter().try_for_each(|disk| {
+        let chosen = spec.storages.at(disk.slot.as_deref());
+        let listed = chosen.is_some_and(|chosen| disk.storages().any(|name| name == chosen));
+        ensure(listed || disk.or.is_empty(), CheckRule::Storage, || {
+            format!(
+                "a disk is to be made on {}, which is none of the storages listed for it",
+                chosen.map_or("no storage", |name| name)
+            )
+        })?;
+        let here = region.storages.get(&action.target.host);
+        let storage = here.and_then(|here| here.get(spec.storages.of(disk)));
+        let own = !disk.or.is_empty() && disk.slot.is_none();
+        let away = own && copy.host != action.target.host;
+        let local = storage.is_some_and(|storage| !storage.shared);
+        ensure(!(away && local), CheckRule::Storage, || {
+            format!(
+                "a clone of VM {} on {} cannot be made on {}, which {} has alone",
+                copy.vmid,
+                copy.host,
+                spec.storages.of(disk),
+                action.target.host
+            )
+        })
+    })
 }
 
 fn vmid(case: Case<'_>, region: &Region, action: &Action, spec: &CreateSpec) -> CheckResult {

@@ -6,6 +6,7 @@ use super::hosts::{counting, gone, is_made, kind};
 use super::together::PlannedActions;
 use super::{Case, CheckResult, CheckRule, ensure, refuse};
 use model::action::Kind;
+use model::chosen_storages::ChosenStorages;
 use model::hosts::StorageFloor;
 use model::policy::InstanceType;
 use model::region::{Machine, Region, Storage, TemplateCopy};
@@ -49,7 +50,7 @@ pub(super) fn hold(
             let pool = pool.map(|pool| pool.further.get(region).unwrap_or(pool));
             Some(NewClone {
                 host: &action.target.host,
-                sizes: clone(copy, kind),
+                sizes: clone(copy, kind, &spec.storages),
                 floor: pool.and_then(|pool| pool.host_rules.min_free_storage),
             })
         })
@@ -91,7 +92,7 @@ fn shared(seen: &Region, host: &str, name: &str) -> bool {
 }
 
 /// Bytes on each storage that a clone of a template has when it is a machine of an instance type.
-fn clone<'a>(copy: &'a TemplateCopy, kind: &InstanceType) -> Sizes<'a> {
+fn clone<'a>(copy: &'a TemplateCopy, kind: &InstanceType, chosen: &'a ChosenStorages) -> Sizes<'a> {
     let mut sizes = Sizes::new();
     for disk in &copy.disks {
         let size = if disk.boot {
@@ -99,20 +100,21 @@ fn clone<'a>(copy: &'a TemplateCopy, kind: &InstanceType) -> Sizes<'a> {
         } else {
             disk.size
         };
-        *sizes.entry(&disk.storage).or_default() += i128::from(size.max(0));
+        *sizes.entry(chosen.of(disk)).or_default() += i128::from(size.max(0));
     }
     sizes
 }
 
 /// Bytes on each storage that a machine's disks have, or will have while the machine is made.
-fn sizes<'a>(case: Case<'a>, seen: &'a Region, machine: &Machine, made: bool) -> Sizes<'a> {
+fn sizes<'a>(case: Case<'a>, seen: &'a Region, machine: &'a Machine, made: bool) -> Sizes<'a> {
     let vm = seen.vms.get(&machine.mark.vmid);
     let vm = vm.filter(|vm| !vm.disks.is_empty() && *vm.host == *machine.host);
     let as_planned = || {
         let copies = seen.templates.get(machine.mark.template.as_str())?;
         let mut copies = copies.iter();
         let copy = copies.find(|copy| copy.shared || *copy.host == *machine.host)?;
-        Some(clone(copy, kind(case, &machine.mark.instance_type)?))
+        let kind = kind(case, &machine.mark.instance_type)?;
+        Some(clone(copy, kind, &machine.storages))
     };
     let as_it_is = || {
         let disks = vm?.disks.iter();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::foreign::ForeignText;
 use model::policy::PoolPolicy;
 use model::reasons::{HostRefused, Refused};
-use model::region::{Region, TemplateCopy};
+use model::region::{Region, TemplateCopy, TemplateDisk};
 use model::time::Time;
 
 /// Why a host clones no copy of a pool's template: those reasons of [`HostRefused`] for which no machine of any type is made there.
@@ -53,6 +53,18 @@ pub enum CopyRefused {
         /// The template's VMID.
         template: u32,
     },
+    /// A storage that is listed for a disk is not shared, and PVE clones it to another host onto a shared one only.
+    StorageNotShared {
+        /// The storage.
+        storage: Arc<str>,
+        /// The template's VMID.
+        template: u32,
+    },
+    /// None of the storages that are listed for a disk can have it there.
+    NoneOfStorages {
+        /// Why each cannot, in the order of the list.
+        each: Vec<CopyRefused>,
+    },
     /// It has not a bridge that network cards of the machine are on, and other hosts have it.
     NoBridge {
         /// The bridge or VNet.
@@ -99,6 +111,12 @@ impl From<CopyRefused> for HostRefused {
             CopyRefused::NoStorage { storage, template } => {
                 HostRefused::NoStorage { storage, template }
             }
+            CopyRefused::StorageNotShared { storage, template } => {
+                HostRefused::StorageNotShared { storage, template }
+            }
+            CopyRefused::NoneOfStorages { each } => HostRefused::NoneOfStorages {
+                each: each.into_iter().map(HostRefused::from).collect(),
+            },
             CopyRefused::NoBridge { bridge } => HostRefused::NoBridge { bridge },
             CopyRefused::StorageUnknown { storage } => HostRefused::StorageUnknown { storage },
         }
@@ -136,8 +154,7 @@ pub(crate) fn copy<'a>(
         .filter(|copy| *copy.host == *host || (copy.shared && online(&copy.host)));
     let mut lacks = None;
     let clonable = within.filter(|copy| {
-        let lack =
-            lack(region, (pool, copy), host).or_else(|| unknown_size(region, (pool, copy), host));
+        let lack = lack(region, (pool, copy), host);
         let complete = lack.is_none();
         lacks = lacks.take().or(lack);
         complete
@@ -153,12 +170,9 @@ pub(crate) fn copy<'a>(
 }
 
 /// What a host lacks for a clone of a template: a template of which machines of the pool can come, a storage or a bridge that PVE shows on
-/// other hosts only, or a storage that it shows as not available.
-fn lack(
-    region: &Region,
-    (pool, copy): (&PoolPolicy, &TemplateCopy),
-    host: &str,
-) -> Option<CopyRefused> {
+/// other hosts only, or a storage that it shows as not available or tells no size of.
+fn lack(region: &Region, at: (&PoolPolicy, &TemplateCopy), host: &str) -> Option<CopyRefused> {
+    let (pool, copy) = at;
     let shared = copy.shared_addresses.iter();
     // A network of the pool takes the place of the template's address.
     let mut shared = shared.filter(|(card, _)| !pool.networks.contains_key(card));
@@ -168,23 +182,21 @@ fn lack(
             fault: fault.clone(),
         });
     }
-    let storages = region.storages.get(host);
     let of_storage = copy.disks.iter().find_map(|disk| {
-        let name: &Arc<str> = &disk.storage;
-        match storages.and_then(|storages| storages.get(name)) {
-            Some(storage) if storage.active => None,
-            Some(_) => Some(CopyRefused::StorageInactive {
+        if disk.or.is_empty() {
+            return lack_of(region, at, host, (disk, &disk.storage));
+        }
+        let usable = usable(region, at, host, disk);
+        let lack = |name: &Arc<str>| {
+            let lack = lack_of(region, at, host, (disk, name));
+            lack.unwrap_or_else(|| CopyRefused::NoStorage {
                 storage: name.clone(),
                 template: copy.vmid,
-            }),
-            None => {
-                let shown = region.storages.values().any(|of| of.contains_key(name));
-                shown.then(|| CopyRefused::NoStorage {
-                    storage: name.clone(),
-                    template: copy.vmid,
-                })
-            }
-        }
+            })
+        };
+        usable.is_empty().then(|| CopyRefused::NoneOfStorages {
+            each: disk.storages().map(lack).collect(),
+        })
     });
     of_storage.or_else(|| no_bridge(region, copy, host))
 }
@@ -203,21 +215,67 @@ fn no_bridge(region: &Region, copy: &TemplateCopy, host: &str) -> Option<CopyRef
     })
 }
 
-/// A storage that clones go to, of which a part is to stay free and no host tells how large it is.
-fn unknown_size(
+/// The storages on which a host can have a disk, of those that the file lists for it and in its order, whether or not they have room. Where
+/// no host shows any of them PVE may not tell of storages, and nobody knows that they are not there.
+pub(crate) fn usable<'a>(
+    region: &Region,
+    at: (&PoolPolicy, &TemplateCopy),
+    host: &str,
+    disk: &'a TemplateDisk,
+) -> Vec<&'a Arc<str>> {
+    let fit = |name: &&Arc<str>| lack_of(region, at, host, (disk, name)).is_none();
+    let shown = |name: &&Arc<str>| {
+        let storages = region.storages.get(host);
+        storages.is_some_and(|storages| storages.contains_key(*name))
+    };
+    let on_some_host = |name: &Arc<str>| region.storages.values().any(|of| of.contains_key(name));
+    if disk.storages().any(on_some_host) {
+        return disk.storages().filter(shown).filter(fit).collect();
+    }
+    disk.storages().filter(fit).collect()
+}
+
+/// What keeps one storage of a host from having a disk of a template's clones, whatever is free on it.
+fn lack_of(
     region: &Region,
     (pool, copy): (&PoolPolicy, &TemplateCopy),
     host: &str,
+    (disk, name): (&TemplateDisk, &Arc<str>),
+) -> Option<CopyRefused> {
+    let storages = region.storages.get(host);
+    let (storage, template) = (name.clone(), copy.vmid);
+    // A copy whose clones come to one storage says itself whether other hosts can have some.
+    let of_list = !disk.or.is_empty() && disk.slot.is_none();
+    match storages.and_then(|storages| storages.get(name)) {
+        Some(seen) if !seen.active => Some(CopyRefused::StorageInactive { storage, template }),
+        // What PVE clones to another host is on shared storage from its first moment on; a further disk is made where the VM is by then.
+        Some(seen) if !seen.shared && of_list && *copy.host != *host => {
+            Some(CopyRefused::StorageNotShared { storage, template })
+        }
+        Some(_) => unknown_size(region, pool, host, name),
+        None => {
+            let shown = region.storages.values().any(|of| of.contains_key(name));
+            if shown {
+                return Some(CopyRefused::NoStorage { storage, template });
+            }
+            unknown_size(region, pool, host, name)
+        }
+    }
+}
+
+/// A storage that clones go to, of which a part is to stay free and no host tells how large it is.
+fn unknown_size(
+    region: &Region,
+    pool: &PoolPolicy,
+    host: &str,
+    name: &Arc<str>,
 ) -> Option<CopyRefused> {
     pool.host_rules.min_free_storage?;
-    let is_sized = |name: &str| {
-        region.storages.iter().any(|(at, storages)| {
-            let storage = storages.get(name);
-            storage.is_some_and(|of| of.total > 0 && (of.shared || **at == *host))
-        })
-    };
-    let unknown = copy.disks.iter().find(|disk| !is_sized(&disk.storage));
-    unknown.map(|disk| CopyRefused::StorageUnknown {
-        storage: disk.storage.clone(),
+    let is_sized = region.storages.iter().any(|(at, storages)| {
+        let storage = storages.get(name);
+        storage.is_some_and(|of| of.total > 0 && (of.shared || **at == *host))
+    });
+    (!is_sized).then(|| CopyRefused::StorageUnknown {
+        storage: name.clone(),
     })
 }

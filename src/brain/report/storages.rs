@@ -10,9 +10,11 @@ use model::store_states::{StorageShare, StorageState};
 
 use crate::decision::turn::DecisionBuilder;
 use crate::index::StorageIndex;
+use crate::observed::reach;
 use crate::scale_up::limits::LimitTracker;
 use crate::scale_up::machine_disks;
 use crate::scale_up::storages::StorageRoom;
+use crate::scale_up::stores::Stores;
 use crate::simulation::disks::StorageIndexes;
 
 /// One pool's use of one storage: the machines that have disks there, what is promised to them, and what a new one takes.
@@ -39,7 +41,7 @@ pub(crate) fn report(turn: &mut DecisionBuilder<'_>, limits: &LimitTracker) {
         let (stores, indexes) = limits.stores();
         let storages = &indexes.storages;
         let mut pools: BTreeMap<StorageIndex, StoragePools> = BTreeMap::new();
-        add_clones(turn, storages, (name, region), &mut pools);
+        add_clones(turn, (stores, storages), (name, region), &mut pools);
         add_machines(turn, storages, name, &mut pools);
         let mut states = BTreeMap::new();
         for (index, places) in find_places(storages, (name, region), &pools) {
@@ -63,7 +65,7 @@ pub(crate) fn report(turn: &mut DecisionBuilder<'_>, limits: &LimitTracker) {
 /// Notes the storages that clones of pools go to, and what the smallest machine takes there.
 fn add_clones(
     turn: &DecisionBuilder<'_>,
-    storages: &StorageIndexes,
+    (stores, storages): (&Stores, &StorageIndexes),
     (name, region): (&RegionName, &Region),
     found: &mut BTreeMap<StorageIndex, StoragePools>,
 ) {
@@ -80,11 +82,21 @@ fn add_clones(
             let here = copies.into_iter().flatten();
             let here = here.filter(|copy| copy.shared || copy.host == *host);
             for copy in here {
-                for disks in storages.of_clone((name, host), (copy, smallest), floor) {
-                    let pools = found.entry(disks.storage).or_default();
-                    let of = pools.entry(pool_name.clone()).or_default();
-                    let asks = of.asks.map_or(disks.size, |asks| asks.min(disks.size));
-                    (of.asks, of.floor) = (Some(asks), floor);
+                let usable = |disk| reach::usable(region, (pool, copy), host, disk);
+                let ways = storages.layouts((name, host), (copy, smallest), floor, usable);
+                let next = stores.first_with_room(&ways);
+                for (position, way) in ways.iter().enumerate() {
+                    // No machine waits for a storage before the first of its list that has room, nor for one behind that.
+                    let is_asked = next.is_none_or(|next| next == position);
+                    for disks in &way.disks {
+                        let pools = found.entry(disks.storage).or_default();
+                        let of = pools.entry(pool_name.clone()).or_default();
+                        of.floor = floor;
+                        if is_asked {
+                            let asks = of.asks.map_or(disks.size, |asks| asks.min(disks.size));
+                            of.asks = Some(asks);
+                        }
+                    }
                 }
             }
         }

@@ -17,6 +17,7 @@ use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_up::hosts::{self, HostCapacity, HostDemand, HostRank, MachineSize};
 use crate::scale_up::machine_disks;
 use crate::scale_up::numbers::{NumberDemands, NumberRooms};
+use crate::scale_up::storages::StorageAnswers;
 use crate::scale_up::stores::{StoreIndexes, Stores};
 use crate::simulation::offer::{Choice, ChoiceList, Offer};
 
@@ -397,7 +398,10 @@ impl LimitTracker {
         );
         has_room.map_err(|full| refused(full.refusal(choice.instance_type)))?;
         let stores_admit = self.stores.admit(&offer.takes);
-        stores_admit.map_err(|lack| refused(lack.refusal(&self.store_indexes)))
+        stores_admit.map_err(|lack| {
+            let indexes = &self.store_indexes;
+            refused(self.stores.refusal(&offer.takes, lack, indexes))
+        })
     }
 
     /// Whether the host of an offer can take a planned machine that becomes one of this choice instead of another type.
@@ -414,6 +418,11 @@ impl LimitTracker {
         );
         host.admits_instead(demand, now, then)
             && self.stores.admit_instead(&offer.takes, &from.takes).is_ok()
+    }
+
+    /// The storages of the machines that are planned.
+    pub(crate) fn storage_answers(&self) -> StorageAnswers<'_> {
+        self.stores.storage_answers()
     }
 
     /// How good the host of an offer is for one more machine of the choice: the lowest gets it.

@@ -30,7 +30,7 @@ pub(crate) fn each_of(
         .filter(|_| being_made || vm.is_none());
     match (clone, vm) {
         (Some((copy, instance_type)), _) => {
-            for disks in storages.of_clone(at, (copy, instance_type), None) {
+            for disks in storages.of_clone(at, (copy, instance_type, &seen.storages), None) {
                 tell(disks, being_made);
             }
         }

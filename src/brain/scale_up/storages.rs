@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use model::chosen_storages::ChosenStorages;
 use model::hosts::StorageFloor;
 use model::reasons::HostRefused;
 use model::region::Storage;
@@ -11,7 +12,7 @@ use model::store_states::StorageState;
 
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{IndexVec, StorageIndex};
-use crate::simulation::disks::{Disks, StorageIndexes};
+use crate::simulation::disks::{Disks, Layouts, StorageIndexes};
 
 /// A storage: a shared one once, any other for each host that has it.
 #[derive(Clone, Debug, Hash)]
@@ -124,7 +125,43 @@ impl StorageRoom {
 
 /// All storages.
 #[derive(Clone, Debug, Default, Hash)]
-pub(crate) struct Storages(IndexVec<StorageIndex, StorageRoom>);
+pub(crate) struct Storages {
+    rooms: IndexVec<StorageIndex, StorageRoom>,
+    /// Which way the disks of each planned machine lie, in the order in which they were planned, where there are several. Machines whose
+    /// ways are the same are told apart by nothing here: what one gives back is what was taken last.
+    laid: BTreeMap<Layouts, Vec<usize>>,
+}
+
+/// The storages of the machines of a plan, told one machine after the other.
+#[derive(Debug)]
+pub(crate) struct StorageAnswers<'s> {
+    storages: &'s Storages,
+    /// By ways to lay disks: how many machines were told theirs.
+    told: BTreeMap<Layouts, usize>,
+}
+
+impl StorageAnswers<'_> {
+    /// The storages of one more machine whose disks can be laid in these ways: as it was planned, or, if it was planned nowhere, the first
+    /// that have room.
+    pub(crate) fn of(&mut self, ways: &Layouts) -> ChosenStorages {
+        if ways.len() < 2 {
+            return ways
+                .first()
+                .map_or_else(ChosenStorages::default, |way| way.chosen.clone());
+        }
+        let told = self.told.entry(ways.clone()).or_default();
+        let planned = self
+            .storages
+            .laid
+            .get(ways)
+            .and_then(|laid| laid.get(*told));
+        *told += 1;
+        let way = planned.copied();
+        let way = way.or_else(|| self.storages.first_with_room(ways, &[]));
+        let way = ways.get(way.unwrap_or(0));
+        way.map_or_else(ChosenStorages::default, |way| way.chosen.clone())
+    }
+}
 
 impl Storages {
     /// The storages of a snapshot, with nothing of machines counted yet.
@@ -148,12 +185,15 @@ impl Storages {
                 }
             }
         }
-        Storages(rooms.into_iter().flatten().collect())
+        Storages {
+            rooms: rooms.into_iter().flatten().collect(),
+            laid: BTreeMap::new(),
+        }
     }
 
     /// Counts the disks of a machine that is there or is being made.
     pub(crate) fn count(&mut self, disks: Disks, being_made: bool) {
-        let room = &mut self.0[disks.storage];
+        let room = &mut self.rooms[disks.storage];
         room.promised = room.promised.saturating_add(disks.size);
         if being_made {
             room.coming = room.coming.saturating_add(disks.size);
@@ -162,25 +202,54 @@ impl Storages {
 
     /// One of them.
     pub(crate) fn room(&self, storage: StorageIndex) -> Option<&StorageRoom> {
-        self.0.get(storage)
+        self.rooms.get(storage)
     }
 
-    /// Takes what a planned machine needs.
-    pub(crate) fn take(&mut self, disks: &[Disks]) {
-        self.change(disks, 1);
-        for of in disks {
+    /// The storages of planned machines.
+    pub(crate) fn answers(&self) -> StorageAnswers<'_> {
+        StorageAnswers {
+            storages: self,
+            told: BTreeMap::new(),
+        }
+    }
+
+    /// Takes what a planned machine needs, in the first way that has room.
+    pub(crate) fn take(&mut self, ways: &Layouts) {
+        let way = match ways.len() {
+            0 | 1 => 0,
+            // A plan that is laid anew, machine by machine, may leave room for none of the ways; then it counts on the first.
+            _ => self.first_with_room(ways, &[]).unwrap_or(0),
+        };
+        if ways.len() > 1 {
+            self.laid.entry(ways.clone()).or_default().push(way);
+        }
+        let Some(layout) = ways.get(way) else {
+            return;
+        };
+        self.change(&layout.disks, 1);
+        for of in &layout.disks {
             if let Some(floor) = of.floor {
-                self.0[of.storage].note_floor(floor);
+                self.rooms[of.storage].note_floor(floor);
             }
         }
     }
 
     /// Gives back what [`Storages::take`] took.
-    pub(crate) fn give(&mut self, disks: &[Disks]) {
-        self.change(disks, -1);
-        for of in disks {
+    pub(crate) fn give(&mut self, ways: &Layouts) {
+        let way = self.last_laid(ways);
+        if let Some(laid) = self.laid.get_mut(ways) {
+            laid.pop();
+            if laid.is_empty() {
+                self.laid.remove(ways);
+            }
+        }
+        let Some(layout) = ways.get(way) else {
+            return;
+        };
+        self.change(&layout.disks, -1);
+        for of in &layout.disks {
             if let Some(floor) = of.floor {
-                self.0[of.storage].forget_floor(floor);
+                self.rooms[of.storage].forget_floor(floor);
             }
         }
     }
@@ -188,19 +257,61 @@ impl Storages {
     // What is configured is no reason to panic, however absurd, and what is taken can be given back.
     fn change(&mut self, disks: &[Disks], times: i64) {
         for of in disks {
-            let room = &mut self.0[of.storage];
+            let room = &mut self.rooms[of.storage];
             let size = of.size.wrapping_mul(times);
             room.promised = room.promised.wrapping_add(size);
             room.coming = room.coming.wrapping_add(size);
         }
     }
 
+    /// The way in which the disks lie that are given back next.
+    fn last_laid(&self, ways: &Layouts) -> usize {
+        let laid = self.laid.get(ways);
+        laid.and_then(|laid| laid.last()).copied().unwrap_or(0)
+    }
+
+    /// The first way to lay a machine's disks for which there is room, once others are given back.
+    pub(crate) fn first_with_room(&self, ways: &Layouts, given: &[Disks]) -> Option<usize> {
+        let mut ways = ways.iter();
+        ways.position(|way| self.admit_layout(&way.disks, given).is_ok())
+    }
+
+    /// Whether there is room for a machine, once another one is given back. Else the first storage that has none; of several ways to lay
+    /// its disks that is of the first one.
+    pub(crate) fn admit(&self, ways: &Layouts, given: &Layouts) -> Result<(), (Disks, Short)> {
+        let given = given.get(self.last_laid(given));
+        let given = given.map_or(&[][..], |layout| &layout.disks);
+        let mut first = None;
+        for way in &**ways {
+            match self.admit_layout(&way.disks, given) {
+                Ok(()) => return Ok(()),
+                Err(short) => first = first.or(Some(short)),
+            }
+        }
+        first.map_or(Ok(()), Err)
+    }
+
+    /// The storages that keep a machine off a host where there is room in none of several ways, each once and in the file's order.
+    pub(crate) fn all_short(&self, ways: &Layouts) -> Vec<(Disks, Short)> {
+        let mut all: Vec<(Disks, Short)> = Vec::new();
+        for way in &**ways {
+            if let Err(short) = self.admit_layout(&way.disks, &[])
+                && all
+                    .iter()
+                    .all(|(disks, _)| disks.storage != short.0.storage)
+            {
+                all.push(short);
+            }
+        }
+        all
+    }
+
     /// The first storage that has no room for these disks, once others are given back.
-    pub(crate) fn admit(&self, disks: &[Disks], given: &[Disks]) -> Result<(), (Disks, Short)> {
+    fn admit_layout(&self, disks: &[Disks], given: &[Disks]) -> Result<(), (Disks, Short)> {
         for of in disks {
             let mut back = given.iter().filter(|other| other.storage == of.storage);
             let back = back.next().map_or(0, |other| other.size);
-            let admits = self.0[of.storage].admits(*of, back);
+            let admits = self.rooms[of.storage].admits(*of, back);
             admits.map_err(|short| (*of, short))?;
         }
         Ok(())

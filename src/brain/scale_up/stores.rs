@@ -6,8 +6,8 @@ use crate::decision::turn::DecisionBuilder;
 use crate::index::StorageIndex;
 use crate::scale_up::devices::{DeviceRooms, TooFew};
 use crate::scale_up::pins::{CpuRooms, NoCpus};
-use crate::scale_up::storages::{Short, StorageRoom, Storages};
-use crate::simulation::disks::{Disks, StorageIndexes};
+use crate::scale_up::storages::{Short, StorageAnswers, StorageRoom, Storages};
+use crate::simulation::disks::{Disks, Layouts, StorageIndexes};
 use crate::simulation::takes::{HostMappings, Takes};
 
 /// Room on storages, devices of mappings, CPUs.
@@ -88,6 +88,36 @@ impl Stores {
         self.admit_instead(takes, &Takes::default())
     }
 
+    /// Why a host takes no machine of which it lacks this. Where its disks may lie on several storages each of them is named.
+    pub(crate) fn refusal(
+        &self,
+        takes: &Takes,
+        lack: StoreLack,
+        indexes: &StoreIndexes,
+    ) -> HostRefused {
+        if !matches!(lack, StoreLack::Storage(..)) || takes.disks.len() < 2 {
+            return lack.refusal(indexes);
+        }
+        let each = self.storages.all_short(&takes.disks).into_iter();
+        let each = each.map(|(disks, short)| short.refusal(&indexes.storages, disks));
+        let each: Vec<HostRefused> = each.collect();
+        match &each[..] {
+            // Another disk, of which there is one storage alone, finds no room whatever is chosen for this one.
+            [only] => only.clone(),
+            _ => HostRefused::NoneOfStorages { each },
+        }
+    }
+
+    /// The first way to lay a machine's disks for which there is room.
+    pub(crate) fn first_with_room(&self, ways: &Layouts) -> Option<usize> {
+        self.storages.first_with_room(ways, &[])
+    }
+
+    /// The storages of planned machines.
+    pub(crate) fn storage_answers(&self) -> StorageAnswers<'_> {
+        self.storages.answers()
+    }
+
     /// Whether there is enough for a machine, once another one is given back.
     pub(crate) fn admit_instead(&self, takes: &Takes, given: &Takes) -> Result<(), StoreLack> {
         let storages = self.storages.admit(&takes.disks, &given.disks);
@@ -101,7 +131,7 @@ impl Stores {
 
 impl StoreLack {
     /// Why a host takes no machine.
-    pub(crate) fn refusal(self, indexes: &StoreIndexes) -> HostRefused {
+    fn refusal(self, indexes: &StoreIndexes) -> HostRefused {
         match self {
             StoreLack::Storage(disks, short) => short.refusal(&indexes.storages, disks),
             StoreLack::Devices(few) => few.refusal(&indexes.mappings),

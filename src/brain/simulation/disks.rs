@@ -4,15 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use model::chosen_storages::ChosenStorages;
 use model::hosts::StorageFloor;
 use model::policy::InstanceType;
-use model::region::{RegionName, Storage, TemplateCopy};
+use model::region::{RegionName, Storage, TemplateCopy, TemplateDisk};
 use model::snapshot::Snapshot;
 
 use crate::index::StorageIndex;
 
 /// Disks that one machine has on one storage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Disks {
     pub(crate) storage: StorageIndex,
     /// Bytes.
@@ -20,6 +21,22 @@ pub(crate) struct Disks {
     /// What a new machine with these disks leaves free there; `None`: no such bound.
     pub(crate) floor: Option<StorageFloor>,
 }
+
+/// One of the ways to lay a machine's disks on the storages of a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Layout {
+    /// By storage.
+    pub(crate) disks: Vec<Disks>,
+    /// The storages chosen for them, where the file lists several.
+    pub(crate) chosen: ChosenStorages,
+}
+
+/// The ways to lay a machine's disks, in the file's order: one where the file names one storage for each disk, or the host has one alone.
+pub(crate) type Layouts = Arc<[Layout]>;
+
+/// Of more ways than these the last are left out. Lists for several disks of one machine, all of whose storages are on one host, are what
+/// makes them many.
+const MOST_LAYOUTS: usize = 64;
 
 /// The indexes of a host's storages, by name.
 type OfHost = BTreeMap<Arc<str>, StorageIndex>;
@@ -78,17 +95,17 @@ impl StorageIndexes {
         found.map_or("", |(name, _)| name)
     }
 
-    /// What a clone of a template takes on a host as a machine of a type, summed up by storage, and what it leaves free there. A
-    /// storage that is not shown counts for nothing.
+    /// What a clone of a template takes on a host as a machine of a type whose disks are on these storages, summed up by storage, and what
+    /// it leaves free there. A storage that is not shown counts for nothing.
     pub(crate) fn of_clone(
         &self,
         (region, host): (&str, &str),
-        (copy, instance_type): (&TemplateCopy, &InstanceType),
+        (copy, instance_type, chosen): (&TemplateCopy, &InstanceType, &ChosenStorages),
         floor: Option<StorageFloor>,
     ) -> Vec<Disks> {
         let mut found: Vec<Disks> = Vec::new();
         for disk in &copy.disks {
-            let Some(own) = self.at(region, host, &disk.storage) else {
+            let Some(own) = self.at(region, host, chosen.of(disk)) else {
                 continue;
             };
             let grown = if disk.boot { instance_type.disk } else { 0 };
@@ -105,6 +122,41 @@ impl StorageIndexes {
             }
         }
         found
+    }
+
+    /// The ways to lay the disks of a clone of a template on a host; `usable` are the storages of the file's list for a disk which the
+    /// host has.
+    pub(crate) fn layouts<'d>(
+        &self,
+        at: (&str, &str),
+        (copy, instance_type): (&'d TemplateCopy, &InstanceType),
+        floor: Option<StorageFloor>,
+        usable: impl Fn(&'d TemplateDisk) -> Vec<&'d Arc<str>>,
+    ) -> Layouts {
+        let mut ways = vec![ChosenStorages::default()];
+        for disk in copy.disks.iter().filter(|disk| !disk.or.is_empty()) {
+            // Disks that are made together come to one storage.
+            if ways
+                .iter()
+                .any(|way| way.at(disk.slot.as_deref()).is_some())
+            {
+                continue;
+            }
+            let names = usable(disk);
+            let further = ways.iter().flat_map(|way| {
+                names.iter().map(move |name| {
+                    let mut further = way.clone();
+                    further.choose(disk.slot.as_ref(), (*name).clone());
+                    further
+                })
+            });
+            ways = further.take(MOST_LAYOUTS).collect();
+        }
+        let layout = |chosen: ChosenStorages| Layout {
+            disks: self.of_clone(at, (copy, instance_type, &chosen), floor),
+            chosen,
+        };
+        ways.into_iter().map(layout).collect()
     }
 
     /// What a VM has on its host.

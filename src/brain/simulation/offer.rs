@@ -388,7 +388,12 @@ fn offers<'a>(
             let takes = copy.as_ref().map_or_else(
                 |_| Takes::default(),
                 |copy| Takes {
-                    disks: storages.of_clone((&pool.region, host), (copy, instance_type), floor),
+                    disks: storages.layouts(
+                        (&pool.region, host),
+                        (copy, instance_type),
+                        floor,
+                        |disk| reach::usable(region, (pool, copy), host, disk),
+                    ),
                     devices: devices.of_machine((&pool.region, host), instance_type),
                     cpus: cpus_taken(turn, (pool, instance_type), (host, host_index)),
                 },

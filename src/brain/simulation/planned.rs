@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use model::action::{CreateSpec, Kind, Precondition, Reason, Target};
+use model::chosen_storages::ChosenStorages;
 use model::cluster::ObjectKey;
 use model::cpus::CpuSet;
 use model::mark::Mark;
@@ -22,6 +23,7 @@ use crate::decision::turn::DecisionBuilder;
 use crate::index::{
     ChoiceIndex, FitPlaceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex, PlannedIndex,
 };
+use crate::scale_up::storages::StorageAnswers;
 use crate::simulation::bookings;
 use crate::simulation::offer::{self, Choice, ChoiceList, Offer};
 use crate::simulation::pack::FitIndex;
@@ -182,11 +184,12 @@ impl PlannedMachines {
     }
 
     /// Writes the plan.
-    /// Assigned pods are looked up with `pods`.
+    /// Assigned pods are looked up with `pods`; `storages` tells where disks are made.
     pub(crate) fn finish<'k>(
         self,
         turn: &mut DecisionBuilder<'_>,
         choices: &ChoiceList<'_>,
+        mut storages: StorageAnswers<'_>,
         pods: impl Fn(&AssignedPods) -> &'k [PodToPlace<'k>],
     ) {
         if !self.machines.is_empty() {
@@ -200,6 +203,8 @@ impl PlannedMachines {
             let offer = &choice.offers[planned.offer];
             let pods = || planned.assigned.iter().flat_map(&pods);
             let of = (choice.policy, choice.instance_type);
+            // Whether or not it is made: what was planned for it is no other machine's.
+            let chosen = storages.of(&offer.takes.disks);
             let Some(cpus) = cpu_book.give(of, offer.host) else {
                 tell_no_cpus(turn, (choice, offer), pods());
                 continue;
@@ -209,6 +214,10 @@ impl PlannedMachines {
             };
             let Some(spec) = create_spec(turn, &planned, (choice, offer), (addresses, cpus)) else {
                 continue;
+            };
+            let spec = CreateSpec {
+                storages: chosen,
+                ..spec
             };
             bookings::keep(turn, &planned.name, pods().map(|one| one.pod));
             let target = Target {
@@ -330,6 +339,7 @@ fn create_spec(
         template_vmid: copy.vmid,
         template_host: copy.host.clone(),
         template_uuid: copy.uuid.clone(),
+        storages: ChosenStorages::default(),
         terms: Some(Arc::new(Terms::of(choice.policy, choice.instance_type))),
     })
 }

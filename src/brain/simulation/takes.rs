@@ -11,13 +11,13 @@ use model::snapshot::Snapshot;
 
 use crate::decision::cpus::CpuDemand;
 use crate::index::{HostIndex, HostMappingIndex, IndexVec};
-use crate::simulation::disks::Disks;
+use crate::simulation::disks::Layouts;
 
 /// What one machine takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Takes {
-    /// By storage.
-    pub(crate) disks: Vec<Disks>,
+    /// The ways to lay its disks, of which it takes the first that has room.
+    pub(crate) disks: Layouts,
     /// By mapping.
     pub(crate) devices: Vec<Devices>,
     /// CPUs of the host that the machine has for itself.

@@ -272,6 +272,7 @@ fn come(lab: &mut Lab, action: &Action, fate: Fate) {
         region: "home".into(),
         host: action.target.host.clone(),
         mark: spec.mark.clone().into(),
+        storages: spec.storages.clone(),
         // The leader before intended it: of this one's journal it is not.
         intended: !matches!(fate, Fate::Forgotten),
         vm: None,

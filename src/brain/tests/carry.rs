@@ -65,6 +65,7 @@ impl Lab {
                     region: target.region.clone(),
                     host: target.host.clone(),
                     mark: spec.mark.clone().into(),
+                    storages: spec.storages.clone(),
                     intended: true,
                     vm: None,
                     node: None,

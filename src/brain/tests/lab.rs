@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::action::Kind;
+use model::chosen_storages::ChosenStorages;
 use model::cluster::{
     Cluster, DaemonSet, DisruptionBudget, Node, ObjectKey, Phase, Pod, Readiness, ReadyStatus,
 };
@@ -367,6 +368,7 @@ impl Lab {
             region: "home".into(),
             host: "pve1".into(),
             mark: mark.into(),
+            storages: ChosenStorages::default(),
             intended: true,
             vm: None,
             node: None,

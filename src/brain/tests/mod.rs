@@ -55,6 +55,7 @@ mod shut_out;
 mod sizing;
 mod steady;
 mod stock;
+mod storage_lists;
 mod storages;
 mod stores;
 mod unread;

@@ -31,6 +31,7 @@ fn stored() -> Lab {
             storage: "fast".into(),
             size: 20 * GI,
             boot: true,
+            ..TemplateDisk::default()
         };
         for copy in region.templates.values_mut().flatten() {
             copy.disks = vec![disk.clone()];

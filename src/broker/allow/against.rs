@@ -210,11 +210,17 @@ fn further_disks(
             continue;
         }
         let own = pool.and_then(|pool| pool.disks.get(name));
-        if own.is_none_or(|own| own != value) {
+        if own.is_none_or(|own| !own.contains(value)) {
+            let own = own.into_iter().flatten().map(String::as_str);
+            let own: Vec<&str> = own.collect();
             return Err(format!(
                 "parameter {name}: machines of pool {} have {} there",
                 mark.pool,
-                own.map_or("no further disk", String::as_str)
+                if own.is_empty() {
+                    "no further disk".to_owned()
+                } else {
+                    own.join(" or ")
+                }
             ));
         }
         // PVE would take the old one for unused, and it would stay behind.

@@ -430,7 +430,7 @@ pub(super) fn cpu_limit(policy: &BrokerPolicy, value: &str) -> ValueCheck {
 pub(super) fn further_disk(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     let pools = policy.allow.pools.values();
     let right = pools
-        .flat_map(|pool| pool.disks.values())
+        .flat_map(|pool| pool.disks.values().flatten())
         .any(|disk| disk == value);
     when(
         right,

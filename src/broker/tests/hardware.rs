@@ -1,5 +1,7 @@
 //! Hardware that templates and pools name: what of it a machine may be given.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use super::rig::rig_with;
@@ -8,14 +10,20 @@ use crate::broker::policy::BrokerPolicy;
 use crate::config::hardware::mac;
 use crate::model::mark::Mark;
 
+fn disks(values: &[&str]) -> BTreeSet<String> {
+    values.iter().map(|value| (*value).to_owned()).collect()
+}
+
 /// Machines of the pool get a disk, a start order and so on.
 fn equipped() -> BrokerPolicy {
     let mut policy = policy();
     let pool = policy.allow.pools.get_mut("small").expect("there");
-    pool.disks
-        .insert("scsi2".to_owned(), "fast:100,iothread=1".to_owned());
+    pool.disks.insert(
+        "scsi2".to_owned(),
+        disks(&["fast:100,iothread=1", "lists:100,iothread=1"]),
+    );
     let mut other = pool.clone();
-    other.disks = [("scsi2".to_owned(), "fast:200".to_owned())].into();
+    other.disks = [("scsi2".to_owned(), disks(&["fast:200"]))].into();
     policy.allow.pools.insert("other".to_owned(), other);
     let guest = &mut policy.guest;
     guest.startups = ["order=20".to_owned()].into();
@@ -37,6 +45,8 @@ async fn a_machine_gets_what_its_template_and_pool_name_and_nothing_else() {
     let path = format!("/nodes/{HOST}/qemu/9001/config");
     for (name, value, passes) in [
         ("scsi2", "fast:100,iothread=1", true),
+        ("scsi2", "lists:100,iothread=1", true),
+        ("scsi2", "lists:100", false),
         ("scsi2", "fast:100", false),
         ("scsi2", "fast:101,iothread=1", false),
         ("scsi2", "slow:100,iothread=1", false),

@@ -13,7 +13,7 @@ const PATH: &str = "/nodes/pve1/qemu";
 const DISK: i64 = 64 << 30;
 
 fn params(mark: &Mark) -> Vec<(String, String)> {
-    new_vm().params(mark, &mark.describe("for the shop"), DISK)
+    new_vm().params(mark, &mark.describe("for the shop"), ("ceph", DISK))
 }
 
 async fn send(rig: &Rig, path: &str, params: &[(String, String)]) -> Reply {
@@ -36,6 +36,28 @@ async fn what_the_file_says_passes_and_its_intent_stands() {
     };
     let reply = send(&rig, PATH, &params(&other)).await;
     assert_eq!(reply.outcome, "refused-by-broker");
+}
+
+/// Of a list in the file any storage may be the VM's, but one for all of its disks.
+#[tokio::test]
+async fn a_vm_is_made_on_one_storage_of_the_list() {
+    let of = |storage| {
+        let mark = bare(9050);
+        new_vm().params(&mark, &mark.describe("for the shop"), (storage, DISK))
+    };
+    let rig = rig::rig();
+    let reply = send(&rig, PATH, &of("nvme")).await;
+    assert_eq!(reply.outcome, "done", "{reply:?}");
+    let rig = rig::rig();
+    let reply = send(&rig, PATH, &of("fast")).await;
+    rig.refused(&reply, "not listed");
+    let mut mixed = of("nvme");
+    let drive = mixed.iter_mut().find(|(key, _)| key == "ide0");
+    let (_, drive) = drive.expect("the cloud-init drive");
+    "ceph:cloudinit".clone_into(drive);
+    let rig = rig::rig();
+    let reply = send(&rig, PATH, &mixed).await;
+    rig.refused(&reply, "two storages");
 }
 
 /// Each of these would make a VM that is not the file's. A broker that compares one key less lets one of them pass.

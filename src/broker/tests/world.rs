@@ -58,7 +58,7 @@ pub(in crate::broker) fn bare(vmid: u32) -> Mark {
 /// What machines of the pool `bare` are made of.
 pub(in crate::broker) fn new_vm() -> NewVm {
     let create = Create {
-        storage: "ceph".to_owned(),
+        storage: ["ceph", "nvme"].into(),
         image: Some("local:import/a.qcow2".to_owned()),
         boot: vec![BootDevice::Disk, BootDevice::Network],
         ..Create::default()

@@ -7,9 +7,10 @@ use super::finding::Findings;
 use super::region::{RegionSeen, SeenRegion};
 use crate::brain::inspect::{self, CopyRefused};
 use crate::config::Settings;
+use crate::config::storage_names::StorageNames;
 use crate::controller::templates::RegionTemplates;
 use crate::model::policy::{InstanceType, PoolPolicy};
-use crate::model::region::{Region, RegionName, TemplateCopy};
+use crate::model::region::{Region, RegionName, Storage, TemplateCopy};
 use crate::model::words;
 
 /// What helps where a host cannot clone a template.
@@ -38,9 +39,12 @@ pub(super) fn judge(seen: &RegionSeen, name: &str, settings: &Settings, findings
         let clonable = hosts(&region, pool_name, pool, findings);
         further_disks(seen, settings, (pool_name, pool), &clonable, findings);
         let kinds = pool.instance_types.iter();
-        for (kind_name, kind) in
-            kinds.filter_map(|kind| settings.policy.instance_types.get_key_value(kind))
-        {
+        let kinds = kinds.filter_map(|kind| settings.policy.instance_types.get_key_value(kind));
+        let smallest = kinds
+            .clone()
+            .map(|(_, kind)| kind)
+            .min_by_key(|kind| kind.disk);
+        for (kind_name, kind) in kinds {
             judge_room(
                 &region,
                 (pool_name, pool),
@@ -56,6 +60,8 @@ pub(super) fn judge(seen: &RegionSeen, name: &str, settings: &Settings, findings
                 words::names(&hosts)
             ));
         }
+        let at = (&**pool_name, pool);
+        tell_storages(&region, at, smallest, &clonable, findings);
     }
 }
 
@@ -162,6 +168,15 @@ fn mend_of(why: &CopyRefused, host: &str, pool_name: &str) -> String {
         CopyRefused::NoTemplate { .. }
         | CopyRefused::StorageInactive { .. }
         | CopyRefused::NoStorage { .. } => COPY.to_owned(),
+        CopyRefused::StorageNotShared { .. } => {
+            format!("a copy of the template on {host}, or a storage in the list that is shared")
+        }
+        CopyRefused::NoneOfStorages { each } => {
+            let mends = each.iter().map(|one| mend_of(one, host, pool_name));
+            let mut mends: Vec<String> = mends.collect();
+            mends.dedup();
+            mends.join("; or ")
+        }
         CopyRefused::NoBridge { bridge } => {
             format!("make the bridge {bridge} on {host}, or leave {host} out of the pool's hosts")
         }
@@ -183,25 +198,60 @@ fn further_disks(
     let disks = template
         .into_iter()
         .flat_map(|of| of.hardware.disks.values());
-    let names: BTreeSet<&Arc<str>> = disks.map(|disk| &disk.storage).collect();
-    for name in names {
+    let mut lists: Vec<&StorageNames> = Vec::new();
+    for names in disks.map(|disk| &disk.storage) {
+        if !lists.contains(&names) {
+            lists.push(names);
+        }
+    }
+    for names in lists {
         let barred = clonable.iter().filter(|(host, _)| {
             let storages = seen.resources.storages.get(*host);
-            let content = storages.and_then(|of| Some(&of.get(name)?.content));
-            content.is_none_or(|of| !of.is_empty() && !of.iter().any(|kind| kind == "images"))
+            let takes = |name: &str| {
+                let content = storages.and_then(|of| Some(&of.get(name)?.content));
+                content.is_some_and(|of| of.is_empty() || of.iter().any(|kind| kind == "images"))
+            };
+            !names.iter().any(takes)
         });
         let barred: Vec<&str> = barred.map(|(host, _)| &***host).collect();
         if !barred.is_empty() {
             findings
                 .wrong(format!(
-                    "pool {pool_name}: the storage {name} of further disks is not there, or takes no disks of VMs, on {}",
+                    "pool {pool_name}: the storage {names} of further disks is not there, or takes no disks of VMs, on {}",
                     barred.join(", ")
                 ))
                 .mend(format!(
-                    "pvesm set {name} --content images and what else it has, or another storage in [[template.{}.disk]]",
+                    "pvesm set {} --content images and what else it has, or another storage in [[template.{}.disk]]",
+                    names.first(),
                     pool.template
                 ));
         }
+    }
+}
+
+/// Tells on which storages each host makes the disks of a machine, where the file lists several.
+fn tell_storages(
+    region: &Region,
+    (pool_name, pool): (&str, &PoolPolicy),
+    kind: Option<&InstanceType>,
+    clonable: &[(&Arc<str>, &TemplateCopy)],
+    findings: &mut Findings,
+) {
+    let listed = |copy: &TemplateCopy| copy.disks.iter().any(|disk| !disk.or.is_empty());
+    let Some(kind) = kind.filter(|_| clonable.iter().any(|(_, copy)| listed(copy))) else {
+        return;
+    };
+    let each = clonable.iter().filter_map(|(host, copy)| {
+        let storages = lay(region, host, (copy, kind), pool).ok()?;
+        let storages: BTreeSet<&str> = storages.into_iter().collect();
+        Some(format!("{} on {host}", words::names(storages)))
+    });
+    let each: Vec<String> = each.collect();
+    if !each.is_empty() {
+        findings.fine(format!(
+            "pool {pool_name}: the disks of a new machine come to {}",
+            each.join(", ")
+        ));
     }
 }
 
@@ -235,36 +285,91 @@ fn judge_room(
     }
 }
 
-/// The storage of a host that is too full for a clone, if one is, with what the pool leaves free of it.
+/// The storage of a host that is too full for a clone, if one is, with what the pool leaves free of it. Where the file lists several it
+/// is all of them.
 fn lack_of_room(
     region: &Region,
     host: &str,
-    (copy, kind): (&TemplateCopy, &InstanceType),
+    of: (&TemplateCopy, &InstanceType),
     pool: &PoolPolicy,
 ) -> Option<String> {
-    let mut sizes: BTreeMap<&Arc<str>, i64> = BTreeMap::new();
+    lay(region, host, of, pool).err()
+}
+
+/// The storages of a host that the disks of a machine come to; of those that the file lists for a disk the first that has room.
+fn lay<'r>(
+    region: &'r Region,
+    host: &str,
+    (copy, kind): (&'r TemplateCopy, &InstanceType),
+    pool: &PoolPolicy,
+) -> Result<Vec<&'r str>, String> {
+    let Some(storages) = region.storages.get(host) else {
+        return Ok(Vec::new());
+    };
+    // What is made together comes to one storage: by the storages that it may come to.
+    let mut wanted: BTreeMap<(Option<&Arc<str>>, Vec<&'r Arc<str>>), i64> = BTreeMap::new();
     for disk in &copy.disks {
         let grown = if disk.boot { kind.disk } else { 0 };
-        let sum = sizes.entry(&disk.storage).or_default();
+        let there = disk.storages().filter(|name| {
+            let storage = storages.get(*name);
+            disk.or.is_empty() || storage.is_some_and(|storage| storage.active)
+        });
+        let sum = wanted
+            .entry((disk.slot.as_ref(), there.collect()))
+            .or_default();
         *sum = sum.saturating_add(disk.size.max(grown));
     }
-    let storages = region.storages.get(host)?;
-    sizes.into_iter().find_map(|(name, wanted)| {
-        let storage = storages.get(name).filter(|storage| storage.total > 0)?;
-        let floor = pool.host_rules.min_free_storage;
-        let keep = floor.map_or(0, |floor| floor.of_total(storage.total));
-        let kept = if keep > 0 {
-            format!(", and min_free_storage keeps {}", words::bytes(keep))
-        } else {
-            String::new()
+    // What has one storage alone has no other way.
+    let mut wanted: Vec<_> = wanted.into_iter().collect();
+    wanted.sort_by_key(|((_, names), _)| names.len() > 1);
+    let mut taken: BTreeMap<&str, i64> = BTreeMap::new();
+    for ((_, names), size) in wanted {
+        let with = |name: &str| taken.get(name).copied().unwrap_or(0).saturating_add(size);
+        let lack = |name: &str| lack_on((name, storages.get(name)?), host, with(name), pool);
+        let mut lacks = Vec::new();
+        let found = names.iter().find(|name| match lack(name) {
+            None => true,
+            Some(why) => {
+                lacks.push(why);
+                false
+            }
+        });
+        let Some(name) = found else {
+            // Of a list none of which is there the lines before tell.
+            if lacks.is_empty() {
+                continue;
+            }
+            return Err(lacks.join(" and "));
         };
-        (storage.free < wanted.saturating_add(keep)).then(|| {
-            format!(
-                "storage {name} of host {host} has {} free, {} wanted{kept}",
-                words::bytes(storage.free),
-                words::bytes(wanted)
-            )
-        })
+        let sum = taken.entry(name).or_default();
+        *sum = sum.saturating_add(size);
+    }
+    Ok(taken.into_keys().collect())
+}
+
+/// Why a storage of a host has no room for so many bytes of disks.
+fn lack_on(
+    (name, storage): (&str, &Storage),
+    host: &str,
+    wanted: i64,
+    pool: &PoolPolicy,
+) -> Option<String> {
+    if storage.total <= 0 {
+        return None;
+    }
+    let floor = pool.host_rules.min_free_storage;
+    let keep = floor.map_or(0, |floor| floor.of_total(storage.total));
+    let kept = if keep > 0 {
+        format!(", and min_free_storage keeps {}", words::bytes(keep))
+    } else {
+        String::new()
+    };
+    (storage.free < wanted.saturating_add(keep)).then(|| {
+        format!(
+            "storage {name} of host {host} has {} free, {} wanted{kept}",
+            words::bytes(storage.free),
+            words::bytes(wanted)
+        )
     })
 }
 

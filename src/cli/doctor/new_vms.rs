@@ -8,6 +8,9 @@ use super::finding::Findings;
 use super::region::SeenRegion;
 use super::templates;
 use crate::config::new_vm::NewVm;
+use crate::config::storage_names::StorageNames;
+use crate::controller::disk_storages;
+use crate::pve::ClusterResources;
 
 /// What a host lacks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,9 +48,17 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
             tell(template, why, &hosts.join(", "), findings);
         }
         if !whole.is_empty() {
+            let names = &new.create.storage;
+            let whole = whole.into_iter().map(|host| {
+                let chosen = disk_storages::choose(names, host, &region.seen.resources);
+                match chosen.filter(|_| names.is_list()) {
+                    Some(storage) => format!("{host} ({storage})"),
+                    None => host.to_owned(),
+                }
+            });
             findings.fine(format!(
                 "template {template}: VMs are made of settings on {}",
-                whole.join(", ")
+                whole.collect::<Vec<_>>().join(", ")
             ));
         }
     }
@@ -69,6 +80,20 @@ fn tell(template: &str, lack: &CreationLack, hosts: &str, findings: &mut Finding
     }
 }
 
+/// What keeps each of the listed storages from having disks on a host, in words that fit several hosts.
+fn lacks_each(names: &StorageNames, host: &str, resources: &ClusterResources) -> String {
+    let of_host = resources.storages.get(host);
+    let each = names.iter().map(|name| {
+        let found = of_host.and_then(|of_host| of_host.get(name));
+        match found {
+            None => format!("it has no storage {name}"),
+            Some(found) if !found.active => format!("its storage {name} is not available"),
+            Some(_) => format!("its storage {name} is not for VM disks (content images)"),
+        }
+    });
+    each.collect::<Vec<_>>().join(", ")
+}
+
 /// What a host lacks.
 async fn lack(
     region: &SeenRegion,
@@ -77,10 +102,15 @@ async fn lack(
     broker_behind: bool,
 ) -> Option<CreationLack> {
     let create = &new.create;
-    let storages = region.seen.resources.storages.get(host);
-    let storage = &create.storage;
+    let resources = &region.seen.resources;
+    let storages = resources.storages.get(host);
     let seen = |why: String| Some(CreationLack::Seen(why));
-    match storages.and_then(|of| of.get(storage.as_str())) {
+    let chosen = disk_storages::choose(&create.storage, host, resources);
+    if chosen.is_none() && create.storage.is_list() {
+        return seen(lacks_each(&create.storage, host, resources));
+    }
+    let storage = chosen.unwrap_or_else(|| create.storage.first());
+    match storages.and_then(|of| of.get(storage)) {
         None => return seen(format!("it has no storage {storage}")),
         Some(found) if !found.active => {
             return seen(format!("its storage {storage} is not available"));

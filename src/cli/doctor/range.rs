@@ -281,6 +281,7 @@ mod tests {
             template_vmid: 8000,
             template_host: "pve1".into(),
             template_uuid: None,
+            storages: crate::model::chosen_storages::ChosenStorages::default(),
             terms: None,
         };
         JournalEntry::new(target, spec, Time(0))

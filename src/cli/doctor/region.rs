@@ -451,6 +451,42 @@ hosts = ["pve1", "pve2"]
     }
 
     #[test]
+    fn of_listed_storages_it_is_said_which_each_host_takes() {
+        let file = FILE.replace(
+            "storage = \"fast\"",
+            "storage = [\"fast\", \"local\", \"tank\"]",
+        );
+        let settings = parse(&file, "test").unwrap_or_else(|e| panic!("{e}"));
+        let mut seen = good();
+        let of_host = seen.resources.storages.get_mut("pve2").expect("the host");
+        of_host.remove("fast");
+        let all = judged(&seen, &settings);
+        for told in [
+            "warning: template debian: there is no storage tank; ",
+            "ok: template debian: storage fast, local or tank",
+            "ok: pool small: the disks of a new machine come to fast on pve1, local on pve2",
+        ] {
+            assert!(
+                all.iter().any(|one| one.starts_with(told)),
+                "{told}: {all:#?}"
+            );
+        }
+        // The first is full for a machine on pve1.
+        let fast = storage(&mut seen, "pve1", "fast");
+        (fast.total, fast.used) = (100 << 30, 95 << 30);
+        let all = judged(&seen, &settings);
+        let told =
+            "ok: pool small: the disks of a new machine come to local on pve1, local on pve2";
+        assert!(all.iter().any(|one| one == told), "{all:#?}");
+        // pve2 has none of the list.
+        let of_host = seen.resources.storages.get_mut("pve2").expect("the host");
+        of_host.remove("local");
+        let all = judged(&seen, &settings);
+        let told = "warning: pool small: none of the storages that are listed takes a disk: the host pve2 has no storage fast, and clones of template 8000 go there; the host pve2 has no storage local";
+        assert!(all.iter().any(|one| one.starts_with(told)), "{all:#?}");
+    }
+
+    #[test]
     fn a_storage_without_room_for_one_machine_is_named() {
         let full = |size: i64, used: i64| {
             complaints(|seen| {

@@ -11,6 +11,7 @@ use super::region::{AT_A_TIME, RegionSeen, SeenRegion};
 use super::templates::{self, copies};
 use crate::config::Settings;
 use crate::config::settings::{Channel, TemplateSettings};
+use crate::config::storage_names::StorageNames;
 use crate::config::vm_options::{self, OptionPrivilege};
 use crate::pve::{BridgeKind, Client};
 
@@ -296,9 +297,12 @@ async fn look_at_builds(region: &SeenRegion, token_id: &str, findings: &mut Find
 
 /// The storages that a template's machines have disks on, or are made of.
 fn storages(seen: &RegionSeen, template: &TemplateSettings) -> BTreeSet<String> {
-    let mut storages: BTreeSet<String> = template.storage.iter().cloned().collect();
     let further = template.hardware.disks.values();
-    storages.extend(further.map(|disk| disk.storage.to_string()));
+    let named = further
+        .map(|disk| &disk.storage)
+        .chain(&template.storage)
+        .flat_map(StorageNames::iter);
+    let mut storages: BTreeSet<String> = named.map(str::to_owned).collect();
     if !template.full_clone || template.storage.is_none() {
         let configs = copies(seen, template).filter_map(|(vmid, _)| seen.configs.get(vmid));
         let disks = configs.flat_map(|config| config.disks.values());
@@ -308,7 +312,7 @@ fn storages(seen: &RegionSeen, template: &TemplateSettings) -> BTreeSet<String> 
     if let Some(new) = &template.new_vm {
         let files = [&new.create.image, &new.create.iso].into_iter().flatten();
         let files = files.filter_map(|volume| volume.split(':').next());
-        let all = files.chain([new.create.storage.as_str()]);
+        let all = files.chain(new.create.storage.iter());
         storages.extend(all.map(str::to_owned));
     }
     storages

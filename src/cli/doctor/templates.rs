@@ -7,6 +7,7 @@ use super::finding::Findings;
 use super::region::{RegionSeen, SeenRegion};
 use crate::config::Settings;
 use crate::config::settings::{Channel, TemplateSettings};
+use crate::config::storage_names::StorageNames;
 use crate::controller::inspection;
 use crate::controller::template_mark::is_of_another_definition;
 use crate::controller::templates::target_missing;
@@ -106,8 +107,8 @@ pub(super) fn judge(
             ));
         }
     }
-    if let Some(storage) = &template.storage {
-        judge_storage(seen, name, storage, findings);
+    if let Some(names) = &template.storage {
+        judge_storages(seen, name, names, findings);
     }
 }
 
@@ -285,35 +286,51 @@ fn wrong_with_mend(about: &str, why: &str, findings: &mut Findings) {
     findings.wrong(format!("{about}: {what}")).mend(mend);
 }
 
-fn judge_storage(seen: &RegionSeen, name: &str, storage: &str, findings: &mut Findings) {
-    let found: Vec<_> = seen
-        .resources
-        .storages
-        .values()
+/// Judges the storages that full clones go to. Of several it is enough that one takes their disks; what is wrong with another is told all
+/// the same: the list says that somebody wants it.
+fn judge_storages(seen: &RegionSeen, name: &str, names: &StorageNames, findings: &mut Findings) {
+    let faults = names
+        .iter()
+        .filter_map(|storage| storage_fault(seen, name, storage));
+    let faults: Vec<(String, String)> = faults.collect();
+    let none_left = faults.len() == names.iter().len();
+    for (what, mend) in faults {
+        let text = format!("template {name}: {what}");
+        let finding = if none_left {
+            findings.wrong(text)
+        } else {
+            findings.warning(text)
+        };
+        finding.mend(mend);
+    }
+    if !none_left {
+        findings.fine(format!("template {name}: storage {names}"));
+    }
+}
+
+/// What is wrong with a storage that full clones go to, and what helps.
+fn storage_fault(seen: &RegionSeen, name: &str, storage: &str) -> Option<(String, String)> {
+    let of_hosts = seen.resources.storages.values();
+    let found: Vec<_> = of_hosts
         .filter_map(|of_host| of_host.get(storage))
         .collect();
     if found.is_empty() {
-        findings
-            .wrong(format!("template {name}: there is no storage {storage}"))
-            .mend(format!(
+        return Some((
+            format!("there is no storage {storage}"),
+            format!(
                 "`pvesm status` shows those that are there; name one in storage of [template.{name}]"
-            ));
-    } else if !found.iter().any(|storage| storage.active) {
-        findings
-            .wrong(format!(
-                "template {name}: storage {storage} is not available on any host"
-            ))
-            .mend(format!("pvesm status --storage {storage}, on each host"));
-    } else if let Some(why) = found
-        .iter()
-        .find_map(|found| inspection::refuses_disks(storage, found))
-    {
-        // What to do stands behind it.
-        let (what, mend) = why.split_once("; ").unwrap_or((&why, ""));
-        findings
-            .wrong(format!("template {name}: {what}"))
-            .mend(mend);
-    } else {
-        findings.fine(format!("template {name}: storage {storage}"));
+            ),
+        ));
     }
+    if !found.iter().any(|one| one.active) {
+        return Some((
+            format!("storage {storage} is not available on any host"),
+            format!("pvesm status --storage {storage}, on each host"),
+        ));
+    }
+    let mut found = found.into_iter();
+    let why = found.find_map(|one| inspection::refuses_disks(storage, one))?;
+    // What to do stands behind it.
+    let (what, mend) = why.split_once("; ").unwrap_or((&why, ""));
+    Some((what.to_owned(), mend.to_owned()))
 }

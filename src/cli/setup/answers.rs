@@ -14,6 +14,7 @@ use crate::bounded_file;
 use crate::cli::CliFailure;
 use crate::config;
 use crate::config::file::ChannelKind;
+use crate::config::storage_names::StorageNames;
 
 /// All answers. What is absent is chosen.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -80,8 +81,8 @@ pub(super) struct TemplateAnswers {
     pub(super) checksum: Option<String>,
     /// Where the newest image of Debian is looked up.
     pub(super) mirror: Option<String>,
-    /// The storage of a build's disks.
-    pub(super) storage: Option<String>,
+    /// The storage of a build's disks, or a list of which each host takes the first that it has.
+    pub(super) storage: Option<StorageNames>,
     /// VMIDs for built templates.
     pub(super) vmids: Option<String>,
     /// The Kubernetes version of a build. Default: the API server's minor, of k3s its release.
@@ -306,7 +307,7 @@ impl TemplateAnswers {
                 self.image = Some(typed.to_owned());
             }
             "checksum" => self.checksum = Some(typed.to_owned()),
-            "storage" => self.storage = Some(typed.to_owned()),
+            "storage" => self.storage = Some(list(typed).into_iter().collect()),
             "vmids" => self.vmids = Some(typed.to_owned()),
             "kubernetes" => self.kubernetes = Some(typed.to_owned()),
             "hosts" => self.hosts = Some(list(typed)),
@@ -365,7 +366,7 @@ mod tests {
             ("template", "build"),
             ("template.image", "local:import/debian-13.qcow2"),
             ("template.checksum", "sha256:00"),
-            ("template.storage", "tank"),
+            ("template.storage", "tank, nvme"),
             ("network.bridge", "vmbr1"),
             ("network.addresses", "ranges"),
             ("network.subnet", "192.0.2.0/24"),

@@ -51,7 +51,9 @@ fn expected(key: &str) -> &'static str {
             "the URL of a cloud image, or a volume such as local:import/debian-13.qcow2"
         }
         "template.checksum" => "the image's checksum, such as sha512:0123…",
-        "template.storage" => "the name of a storage",
+        "template.storage" => {
+            "the name of a storage, or several, of which each host takes the first that it has"
+        }
         "network.bridge" => "the name of a bridge, such as vmbr0",
         "network.addresses" => "dhcp, or ranges: the daemon gives addresses out",
         "network.subnet" => "a network such as 192.0.2.0/24",

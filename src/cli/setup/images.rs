@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 
 use super::answers::TemplateAnswers;
 use super::choose::Proposal;
-use super::templates::BuildWanted;
+use super::templates::{BuildWanted, storage_on};
 use crate::model::words;
 use crate::pve::{Client, ClusterResources};
 
@@ -112,25 +112,24 @@ impl ImagesFound {
         let on = self.volumes.get(volume);
         let has = |host: &str| on.is_some_and(|on| on.contains(host));
         let is_silent = |host: &str| self.silent.contains(&format!("{storage} on {host}"));
-        let having = resources.storages.iter().filter_map(|(host, of)| {
-            let of = of.get(&*build.storage)?;
-            resources.is_online(host).then_some((&**host, of.shared))
+        let having = resources.storages.keys().filter_map(|host| {
+            let (name, found) = storage_on(&build.storage, host, resources)?;
+            Some((&**host, found.shared.then_some(name)))
         });
-        let mut builders: Vec<(&str, bool)> = having.collect();
-        if builders.first().is_some_and(|(_, shared)| *shared) {
-            // One template serves all.
-            builders.truncate(1);
-        }
-        let lacking = |(host, _): &(&str, bool)| !has(host) && !is_silent(host);
-        if !builders.iter().any(lacking) {
+        let having: Vec<(&str, Option<&str>)> = having.collect();
+        // One template serves all hosts that share its storage.
+        let apart = |able: &dyn Fn(&str) -> bool| {
+            let mut served: BTreeSet<&str> = BTreeSet::new();
+            let able = having.iter().filter(|(host, _)| able(host));
+            let first = able.filter(|(_, shared)| shared.is_none_or(|name| served.insert(name)));
+            first.map(|(host, _)| *host).collect::<Vec<&str>>()
+        };
+        let builders = apart(&|host| resources.is_online(host));
+        if !builders.iter().any(|host| !has(host) && !is_silent(host)) {
             return;
         }
-        let all = resources.storages.iter();
-        let able = all.filter(|(host, of)| has(host) && of.contains_key(&*build.storage));
-        let mut able: Vec<String> = able.map(|(host, _)| host.to_string()).collect();
-        if builders.iter().any(|(_, shared)| *shared) {
-            able.truncate(1);
-        }
+        let able = apart(&has);
+        let able: Vec<String> = able.into_iter().map(str::to_owned).collect();
         if able.is_empty() {
             proposal.missing.push(format!(
                 "template.image: {volume} is on {}, where storage {} is not; copy it to a host that has both, or name another storage",
@@ -139,8 +138,7 @@ impl ImagesFound {
             ));
             return;
         }
-        let others: Vec<&str> = builders.iter().map(|(host, _)| *host).collect();
-        let others = others
+        let others = builders
             .into_iter()
             .filter(|host| !able.iter().any(|one| one == host));
         let why = format!(
@@ -338,7 +336,7 @@ mod tests {
                 ..TemplateAnswers::default()
             };
             let mut build = BuildWanted {
-                storage: "disks".to_owned(),
+                storage: "disks".into(),
                 ..BuildWanted::default()
             };
             let mut proposal = Proposal::default();

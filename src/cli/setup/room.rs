@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::choose::{SetupSpec, TypeWanted};
 use super::hardware::bytes_of;
 use super::survey::Survey;
-use super::templates::TemplateSource;
+use super::templates::{TemplateSource, storage_on};
 use super::text::DISK;
 use crate::config::file::RegionTable;
 use crate::model::words;
@@ -106,13 +106,12 @@ fn by_memory(survey: &Survey, host: &Arc<str>, (size, memory): (&TypeWanted, i64
 /// What a machine's disks take where it is made on the host; `None` where none can be made there. A template that nobody knows takes nothing.
 fn disks_on(survey: &Survey, source: &TemplateSource, host: &Arc<str>) -> Option<DiskSizes> {
     let resources = &survey.pve.resources;
-    let storages = resources.storages.get(host);
     match source {
         TemplateSource::Build(build) => {
-            let storage = storages?.get(&*build.storage)?;
+            let (name, storage) = storage_on(&build.storage, host, resources)?;
             let there = build.hosts.is_empty() || build.hosts.iter().any(|one| *one == **host);
             let size = bytes_of(DISK)?;
-            (there || storage.shared).then(|| [(build.storage.as_str().into(), size)].into())
+            (there || storage.shared).then(|| [(name.into(), size)].into())
         }
         TemplateSource::Vmid(vmid) => match survey.pve.templates.get(vmid) {
             Some(config) => reaches(survey, (*vmid, config), host).then(|| disks_of(config)),

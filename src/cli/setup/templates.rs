@@ -10,12 +10,14 @@ use super::images::ImagesFound;
 use super::survey::Survey;
 use crate::config::file::{BuildMethod, ChannelKind, Method};
 use crate::config::settings::TemplateSettings;
+use crate::config::storage_names::StorageNames;
+use crate::controller::disk_storages;
 use crate::controller::inspection::{self, WHOLE};
 use crate::controller::template_mark::is_built;
 use crate::model::network::{fixed_addresses, without_fixed_addresses};
 use crate::model::region::GuestKind;
 use crate::model::words;
-use crate::pve::{ClusterResources, VmConfig};
+use crate::pve::{ClusterResources, StorageResource, VmConfig};
 
 /// What a name or tag of a template has in it that is made for Kubernetes.
 const HINTS: [&str; 4] = ["k8s", "kube", "node", "worker"];
@@ -50,7 +52,7 @@ pub(super) struct BuildWanted {
     pub(super) volume: Option<String>,
     /// On these hosts; all that a pool may use where none is named.
     pub(super) hosts: Vec<String>,
-    pub(super) storage: String,
+    pub(super) storage: StorageNames,
     pub(super) kubernetes: String,
     /// What it is built for.
     pub(super) method: BuildMethod,
@@ -390,7 +392,8 @@ fn kubernetes(
     }
 }
 
-/// The storage of a build: where disks may lie, that all hosts have, with linked clones and the most room.
+/// The storage of a build: where disks may lie, that all hosts have, with linked clones and the most room. Where no storage is on all hosts
+/// it is a list, of which each host takes the first that it has.
 fn storage(
     survey: &Survey,
     answers: &SetupAnswers,
@@ -400,78 +403,113 @@ fn storage(
     let resources = &survey.pve.resources;
     let fit = fitting(resources);
     let answered = answers.template.storage.clone();
-    let best = fit
-        .iter()
-        .max_by_key(|(_, one)| (one.hosts, one.shared, one.free));
-    let Some(name) = answered
-        .clone()
-        .or_else(|| best.map(|(name, _)| name.to_string()))
-    else {
+    let is_answered = answered.is_some();
+    let names = answered.unwrap_or_else(|| cover(&fit));
+    if names.first().is_empty() {
         proposal.missing.push(
             "template.storage: no storage that is available is for VM disks (content images)"
                 .to_owned(),
         );
         return;
-    };
-    let others = fit.keys().filter(|other| ***other != *name);
+    }
+    let others = fit.keys().filter(|other| !names.contains(other));
     let others: Vec<&str> = others.copied().collect();
-    let mut why = match fit.get(&*name) {
-        Some(one) if one.shared => format!(
-            "shared by {}: one template serves all",
-            words::count(one.hosts, "host")
-        ),
-        Some(one) => format!(
-            "on {}, each with a template of its own; {} free",
-            words::count(one.hosts, "host"),
-            words::bytes(one.free)
-        ),
-        None => String::new(),
-    };
+    let each = names.iter().filter_map(|name| {
+        let one = fit.get(name)?;
+        let (head, on) = if names.is_list() {
+            (format!("{name} "), words::names(&one.hosts))
+        } else {
+            (String::new(), words::count(one.hosts.len(), "host"))
+        };
+        Some(if one.shared {
+            format!("{head}shared by {on}: one template serves all")
+        } else {
+            let free = words::bytes(one.free);
+            format!("{head}on {on}, each with a template of its own; {free} free")
+        })
+    });
+    let mut why = each.collect::<Vec<String>>().join(", ");
+    if names.is_list() {
+        why = format!(
+            "no storage for VM disks is on all hosts, and each takes the first that it has: {why}"
+        );
+    }
     if !others.is_empty() {
         why = format!("{why}; there are also: {}", others.join(", "));
     }
-    if answered.is_some()
-        && !resources
-            .storages
-            .values()
-            .any(|of| of.contains_key(&*name))
-    {
-        proposal
-            .missing
-            .push(format!("template.storage: there is no storage {name}"));
+    for name in names.iter() {
+        let mut of_hosts = resources.storages.values();
+        if is_answered && !of_hosts.any(|of| of.contains_key(name)) {
+            proposal
+                .missing
+                .push(format!("template.storage: there is no storage {name}"));
+        }
     }
-    proposal.choose("template.storage", &*name, why, answered.is_some());
+    let typed: Vec<&str> = names.iter().collect();
+    proposal.choose("template.storage", typed.join(", "), why, is_answered);
     if !others.is_empty() {
         proposal.ask();
     }
-    build.storage = name;
+    build.storage = names;
+}
+
+/// The best storage, and, as long as a host has none of them, the best for the hosts that are left.
+fn cover(fit: &BTreeMap<&str, DiskStorage<'_>>) -> StorageNames {
+    let mut left: BTreeSet<&str> = fit.values().flat_map(|one| &one.hosts).copied().collect();
+    let mut names = Vec::new();
+    while !left.is_empty() {
+        let best = fit.iter().max_by_key(|(_, one)| {
+            let more = one.hosts.intersection(&left).count();
+            (more, one.shared, one.free)
+        });
+        let Some((name, one)) = best else {
+            break;
+        };
+        names.push((*name).to_owned());
+        left.retain(|host| !one.hosts.contains(host));
+    }
+    names.into_iter().collect()
+}
+
+/// The storage that a build's disks come to on a host: the one that the host takes of those that are named, or, where it takes none, one
+/// that it has.
+pub(super) fn storage_on<'s>(
+    names: &'s StorageNames,
+    host: &str,
+    resources: &'s ClusterResources,
+) -> Option<(&'s str, &'s StorageResource)> {
+    let of_host = resources.storages.get(host)?;
+    let found = |name: &'s str| Some((name, of_host.get(name)?));
+    let chosen = disk_storages::choose(names, host, resources).and_then(found);
+    chosen.or_else(|| names.iter().find_map(found))
 }
 
 /// A storage for disks.
-#[derive(Clone, Copy, Debug, Default)]
-struct DiskStorage {
-    hosts: usize,
+#[derive(Clone, Debug, Default)]
+struct DiskStorage<'a> {
+    hosts: BTreeSet<&'a str>,
     shared: bool,
     /// The least free bytes on a host.
     free: i64,
 }
 
-fn fitting(resources: &ClusterResources) -> BTreeMap<&str, DiskStorage> {
-    let mut all: BTreeMap<&str, DiskStorage> = BTreeMap::new();
-    let of_hosts = resources.storages.values().flatten();
-    for (name, storage) in of_hosts {
-        let images = storage.content.iter().any(|content| content == "images");
-        if !storage.active || !images || WHOLE.contains(&&*storage.plugin) {
-            continue;
+fn fitting(resources: &ClusterResources) -> BTreeMap<&str, DiskStorage<'_>> {
+    let mut all: BTreeMap<&str, DiskStorage<'_>> = BTreeMap::new();
+    for (host, of_host) in &resources.storages {
+        for (name, storage) in of_host {
+            let images = storage.content.iter().any(|content| content == "images");
+            if !storage.active || !images || WHOLE.contains(&&*storage.plugin) {
+                continue;
+            }
+            let free = storage.free();
+            let fit = all.entry(&**name).or_insert(DiskStorage {
+                free,
+                ..DiskStorage::default()
+            });
+            fit.hosts.insert(host);
+            fit.shared |= storage.shared;
+            fit.free = fit.free.min(free);
         }
-        let free = storage.free();
-        let fit = all.entry(&**name).or_insert(DiskStorage {
-            free,
-            ..DiskStorage::default()
-        });
-        fit.hosts += 1;
-        fit.shared |= storage.shared;
-        fit.free = fit.free.min(free);
     }
     all
 }

@@ -14,6 +14,7 @@ use super::range;
 use super::survey::Existing;
 use super::templates::{BuildWanted, TemplateSource};
 use crate::config::file::BuildMethod;
+use crate::config::storage_names::StorageNames;
 
 /// What stands above a new file.
 const HEAD: &str = "\
@@ -79,6 +80,15 @@ fn list<T: Into<Value>>(items: impl IntoIterator<Item = T>) -> Value {
     Value::Array(items.into_iter().collect::<Array>())
 }
 
+/// A storage's name, or a list of names.
+fn storages(names: &StorageNames) -> Value {
+    if names.is_list() {
+        list(names.iter())
+    } else {
+        names.first().into()
+    }
+}
+
 /// All tables, in the order in which a person reads them.
 fn tables(wanted: &SetupSpec) -> Vec<(String, Vec<TableLine>)> {
     let mut all = vec![("proxmox".to_owned(), region(wanted))];
@@ -96,7 +106,12 @@ fn tables(wanted: &SetupSpec) -> Vec<(String, Vec<TableLine>)> {
                 line("checksum", &build.checksum, ""),
             ]),
         }
-        lines.extend([line("storage", &build.storage, "where its disk lies")]);
+        let disk = if build.storage.is_list() {
+            "where its disk lies: on each host the first that it has"
+        } else {
+            "where its disk lies"
+        };
+        lines.push(line("storage", storages(&build.storage), disk));
         lines.extend(software(build));
         if let Some(token) = &wanted.token {
             let pool = format!("{}-templates", token.resource_pool);
@@ -400,7 +415,6 @@ fn template_answers(
         ("vmids", &template.vmids),
         ("image", &template.image),
         ("checksum", &template.checksum),
-        ("storage", &template.storage),
         ("kubernetes", &template.kubernetes),
     ];
     let of_build = of_build
@@ -408,7 +422,9 @@ fn template_answers(
         .filter_map(|(key, value)| Some((*key, value.as_ref()?)));
     let of_build: Vec<_> = of_build.collect();
     let hosts = template.hosts.as_ref().map(|_| "hosts");
-    let Some(first) = of_build.first().map(|(key, _)| *key).or(hosts) else {
+    let storage = template.storage.as_ref().map(|_| "storage");
+    let first = of_build.first().map(|(key, _)| *key);
+    let Some(first) = first.or(storage).or(hosts) else {
         return Ok(());
     };
     if !built {
@@ -417,6 +433,9 @@ fn template_answers(
     let table = table_at(document, &path)?;
     if let Some(hosts) = &template.hosts {
         set(table, "hosts", list(hosts));
+    }
+    if let Some(names) = &template.storage {
+        set(table, "storage", storages(names));
     }
     let of_volume = of_build
         .iter()

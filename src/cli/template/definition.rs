@@ -33,6 +33,8 @@ pub(super) struct TemplateVm<'a> {
     pub(super) vmid: u32,
     pub(super) name: &'a str,
     pub(super) description: &'a str,
+    /// The storage of its disks: one of those that the build names.
+    pub(super) storage: &'a str,
     /// The volume that its disk is imported from.
     pub(super) image: &'a str,
     /// The volume with the cloud-init data of its first boot.
@@ -41,7 +43,7 @@ pub(super) struct TemplateVm<'a> {
 
 /// The parameters of `POST /nodes/{host}/qemu`.
 pub(super) fn parameters(build: &Build, new: &TemplateVm<'_>) -> Vec<(String, String)> {
-    let storage = &build.storage;
+    let storage = new.storage;
     let machine = match build.machine {
         Chipset::Q35 => "q35",
         Chipset::Pc => "pc",
@@ -260,7 +262,7 @@ mod tests {
 
     fn build() -> Build {
         Build {
-            storage: "fast".to_owned(),
+            storage: "fast".into(),
             kubernetes: "1.34.1".to_owned(),
             packages: vec!["nfs-common".to_owned()],
             ..Build::default()
@@ -288,12 +290,37 @@ mod tests {
         assert_ne!(hash(&more), base);
     }
 
+    /// As it was before there were lists: templates of a single storage are not built anew.
+    #[test]
+    fn a_single_storage_has_the_hash_that_it_had_as_text() {
+        let mut written = serde_json::to_value(build().contents()).expect("a table");
+        assert_eq!(written["storage"], "fast");
+        let of_one = Build {
+            storage: ["fast"].into(),
+            ..build()
+        };
+        assert_eq!(hash(&of_one), hash(&build()));
+        written["storage"] = serde_json::json!(["fast", "slow"]);
+        let of_two = |names: [&str; 2]| Build {
+            storage: names.into(),
+            ..build()
+        };
+        let listed = serde_json::to_value(of_two(["fast", "slow"]).contents()).expect("a table");
+        assert_eq!(listed, written);
+        assert_ne!(hash(&of_two(["fast", "slow"])), hash(&build()));
+        assert_ne!(
+            hash(&of_two(["fast", "slow"])),
+            hash(&of_two(["slow", "fast"]))
+        );
+    }
+
     #[test]
     fn firmware_and_tpm_bring_their_disks() {
         let new = TemplateVm {
             vmid: 8000,
             name: "t",
             description: "d",
+            storage: "fast",
             image: "local:import/x.qcow2",
             snippet: "local:snippets/x.yaml",
         };
@@ -325,6 +352,7 @@ mod tests {
             vmid: 8000,
             name: "t",
             description: "d",
+            storage: "fast",
             image: "local:import/x.qcow2",
             snippet: "local:snippets/x.yaml",
         };
@@ -351,6 +379,7 @@ mod tests {
             vmid: 8000,
             name: "t",
             description: "d",
+            storage: "fast",
             image: "local:import/x.qcow2",
             snippet: "local:snippets/x.yaml",
         };

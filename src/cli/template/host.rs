@@ -9,9 +9,10 @@ use tokio::time::{Instant, sleep};
 
 use super::definition::{self, BuildStep, DISK, TemplateVm};
 use super::guest::{TemplateGuest, span};
-use super::{BuiltVm, TemplateRegion, files, snippets, tell_step};
+use super::{BuiltVm, TemplatePlace, TemplateRegion, files, snippets, tell_step};
 use crate::cli::host_name;
 use crate::config::file::Build;
+use crate::controller::disk_storages;
 use crate::controller::inspection::{can_hold, with_content};
 use crate::controller::template_mark::{self, BuildStage, TemplateMark};
 use crate::model::foreign::ForeignText;
@@ -51,7 +52,7 @@ impl Builder<'_> {
     /// Builds it; what has begun is removed when it fails, unless it is to be kept.
     pub(super) async fn run(&self, found: &[BuiltVm]) -> anyhow::Result<u32> {
         let resources = self.place.client.resources().await?;
-        let folder = self.checked(&resources).await?;
+        let (storage, folder) = self.checked(&resources).await?;
         self.clear(found).await?;
         let image = self.image().await?;
         let resources = self.place.client.resources().await?;
@@ -60,7 +61,7 @@ impl Builder<'_> {
         let file = snippets::file_name(self.name, vmid);
         let path = format!("{folder}/snippets/{file}");
         files::write(self.host, &path, &definition::vendor_data(self.build)).await?;
-        let outcome = self.make(&mark, &image, &file).await;
+        let outcome = self.make(&mark, storage, (&image, &file)).await;
         // Nothing refers to it any more: the VM's configuration names it until it is a template.
         let unneeded = outcome.is_ok() || !self.keep_failed;
         if unneeded && let Err(error) = files::remove(self.host, &path).await {
@@ -78,22 +79,32 @@ impl Builder<'_> {
         tell_step((self.name, self.host), self.began, text)
     }
 
-    /// What is wrong with the host's storages before anything is made; gives the directory of the snippets' storage.
-    async fn checked(&self, resources: &ClusterResources) -> anyhow::Result<String> {
+    /// What is wrong with the host's storages before anything is made; gives the storage of the template's disks and the directory of the
+    /// snippets' storage.
+    async fn checked(&self, resources: &ClusterResources) -> anyhow::Result<(&str, String)> {
         let host = self.host;
         if !resources.hosts.get(host).is_some_and(|found| found.online) {
             bail!("the host {host} is not online");
         }
         let (build, of_host) = (self.build, resources.storages.get(host));
+        let names = &build.storage;
+        let chosen = disk_storages::choose(names, host, resources);
+        if chosen.is_none() && names.is_list() {
+            bail!(
+                "storage: {}",
+                disk_storages::explain_none(names, host, resources)
+            );
+        }
+        let own = chosen.unwrap_or_else(|| names.first());
         let mut wanted = vec![
-            ("storage", &build.storage, "images"),
-            ("snippet_storage", &build.snippet_storage, "snippets"),
+            ("storage", own, "images"),
+            ("snippet_storage", &*build.snippet_storage, "snippets"),
         ];
         if build.image.is_some() {
-            wanted.push(("image_storage", &build.image_storage, "import"));
+            wanted.push(("image_storage", &*build.image_storage, "import"));
         }
         for (key, name, content) in wanted {
-            let Some(storage) = of_host.and_then(|of| of.get(&**name)) else {
+            let Some(storage) = of_host.and_then(|of| of.get(name)) else {
                 bail!("{key}: the host {host} has no storage {name}");
             };
             if !storage.active {
@@ -125,7 +136,7 @@ impl Builder<'_> {
                 build.snippet_storage
             );
         };
-        Ok(path.clone())
+        Ok((own, path.clone()))
     }
 
     /// Removes what an earlier build left.
@@ -205,7 +216,12 @@ impl Builder<'_> {
     }
 
     /// From the image to the template.
-    async fn make(&self, mark: &TemplateMark, image: &str, snippet: &str) -> anyhow::Result<()> {
+    async fn make(
+        &self,
+        mark: &TemplateMark,
+        storage: &str,
+        (image, snippet): (&str, &str),
+    ) -> anyhow::Result<()> {
         let vmid = mark.vmid;
         let snippet = format!("{}:snippets/{snippet}", self.build.snippet_storage);
         let parameters = definition::parameters(
@@ -214,11 +230,18 @@ impl Builder<'_> {
                 vmid,
                 name: self.vm_name,
                 description: &mark.describe(),
+                storage,
                 image,
                 snippet: &snippet,
             },
         );
-        self.say(&format!("importing {image} into VM {vmid}"))?;
+        // Which of a list it is shows where the image's bytes go.
+        let to = if self.build.storage.is_list() {
+            format!(", its disks on {storage}")
+        } else {
+            String::new()
+        };
+        self.say(&format!("importing {image} into VM {vmid}{to}"))?;
         let created = self.place.client.create_vm(self.host, parameters).await;
         self.follow("creating the VM", created?, self.limit())
             .await?;
@@ -374,11 +397,12 @@ impl Builder<'_> {
 
     /// Gives older templates of the name another one, so that machines are made of the new one alone.
     async fn retire(&self, found: &[BuiltVm], new: u32) -> anyhow::Result<()> {
-        let shared = self.place.shared(&self.build.storage, self.host).await?;
+        let resources = self.place.client.resources().await?;
+        let at = TemplatePlace::on(&self.build.storage, self.host, &resources);
         let older = found
             .iter()
             .filter(|built| built.vmid != new && built.finished());
-        for built in older.filter(|built| shared || *built.host == *self.host) {
+        for built in older.filter(|built| at.has(built)) {
             if &*built.name != self.vm_name {
                 continue;
             }

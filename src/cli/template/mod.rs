@@ -28,6 +28,8 @@ use crate::broker::direct::Direct;
 use crate::config::Settings;
 use crate::config::file::Build;
 use crate::config::settings::{Channel, TemplateSettings};
+use crate::config::storage_names::StorageNames;
+use crate::controller::disk_storages;
 use crate::controller::template_mark::{self, BuildStage, TemplateMark};
 use crate::model::region::GuestKind;
 use crate::model::words;
@@ -202,9 +204,58 @@ impl TemplateRegion {
             sleep(LOOK).await;
         }
     }
+}
 
-    async fn shared(&self, storage: &str, host: &str) -> anyhow::Result<bool> {
-        Ok(is_shared(&self.client.resources().await?, storage, host))
+/// Where a host's template lies: on the host alone, or on a storage that other hosts share.
+#[derive(Clone, Copy, Debug)]
+struct TemplatePlace<'a> {
+    host: &'a str,
+    /// The storage that the host takes of those that the build names, where it is shared.
+    shared: Option<&'a str>,
+    /// The build names several: templates on others of them are other hosts'.
+    of_list: bool,
+}
+
+impl<'a> TemplatePlace<'a> {
+    /// The place of a template that is to be built on a host.
+    fn on(
+        names: &'a StorageNames,
+        host: &'a str,
+        resources: &ClusterResources,
+    ) -> TemplatePlace<'a> {
+        let storage = storage_on(names, host, resources);
+        TemplatePlace::at((names, storage), host, resources)
+    }
+
+    /// The place of a template that is there.
+    fn of(
+        names: &'a StorageNames,
+        built: &'a BuiltVm,
+        resources: &ClusterResources,
+    ) -> TemplatePlace<'a> {
+        let mut all = names.iter();
+        let own = all.find(|name| built.storages.iter().any(|storage| **storage == **name));
+        let storage = own.unwrap_or_else(|| names.first());
+        TemplatePlace::at((names, storage), &built.host, resources)
+    }
+
+    fn at(
+        (names, storage): (&StorageNames, &'a str),
+        host: &'a str,
+        resources: &ClusterResources,
+    ) -> TemplatePlace<'a> {
+        TemplatePlace {
+            host,
+            shared: is_shared(resources, storage, host).then_some(storage),
+            of_list: names.is_list(),
+        }
+    }
+
+    /// Whether a template serves the same hosts.
+    fn has(&self, built: &BuiltVm) -> bool {
+        let on = |name: &str| built.storages.iter().any(|storage| **storage == *name);
+        let beside = self.shared.is_some_and(|name| !self.of_list || on(name));
+        *built.host == *self.host || beside
     }
 }
 
@@ -213,6 +264,12 @@ fn is_shared(resources: &ClusterResources, storage: &str, host: &str) -> bool {
     of_host
         .and_then(|of| of.get(storage))
         .is_some_and(|storage| storage.shared)
+}
+
+/// The storage of these that a host's template lies on: where the host takes none, the first.
+fn storage_on<'n>(names: &'n StorageNames, host: &str, resources: &ClusterResources) -> &'n str {
+    let chosen = disk_storages::choose(names, host, resources);
+    chosen.unwrap_or_else(|| names.first())
 }
 
 /// Tells sentences, a line each, folded at words where this is a terminal.
@@ -280,9 +337,8 @@ pub(super) async fn build(settings: &Settings, options: &BuildOptions) -> Result
         for host in hosts {
             let resources = place.client.resources().await?;
             let found = place.find(&resources, name, build).await?;
-            let shared = is_shared(&resources, &build.storage, &host);
-            if let Some(current) = current(&found, build, &host, shared).filter(|_| !options.again)
-            {
+            let at = TemplatePlace::on(&build.storage, &host, &resources);
+            if let Some(current) = current(&found, build, at).filter(|_| !options.again) {
                 kept += 1;
                 tell(&format!(
                     "{name} on {host}: VM {} on {} is up to date; --again builds it anew\n",
@@ -319,17 +375,11 @@ pub(super) async fn build(settings: &Settings, options: &BuildOptions) -> Result
     Err(anyhow!("not built: {}", failed.join(", ")).into())
 }
 
-/// The finished template that was built from the definition as it is, on the host, or anywhere on shared storage.
-fn current<'a>(
-    found: &'a [BuiltVm],
-    build: &Build,
-    host: &str,
-    shared: bool,
-) -> Option<&'a BuiltVm> {
+/// The finished template that was built from the definition as it is, on the host, or on the shared storage that the host takes.
+fn current<'a>(found: &'a [BuiltVm], build: &Build, at: TemplatePlace<'_>) -> Option<&'a BuiltVm> {
     let wanted = template_mark::definition(build);
-    found.iter().find(|built| {
-        built.finished() && built.mark.definition == wanted && (shared || *built.host == *host)
-    })
+    let mut found = found.iter();
+    found.find(|built| built.finished() && built.mark.definition == wanted && at.has(built))
 }
 
 /// The hosts that get the template.
@@ -355,17 +405,22 @@ fn hosts(
     let online = resources.hosts.iter().filter(|(_, host)| host.online);
     let having = online.filter(|(host, _)| {
         let storages = resources.storages.get(*host);
-        wanted(host) && storages.is_some_and(|of| of.contains_key(&*build.storage))
+        let mut names = build.storage.iter();
+        wanted(host) && storages.is_some_and(|of| names.any(|name| of.contains_key(name)))
     });
-    let mut hosts: Vec<String> = having.map(|(host, _)| host.to_string()).collect();
-    let Some(first) = hosts.first() else {
+    let mut served: BTreeSet<&str> = BTreeSet::new();
+    let apart = having.filter(|(host, _)| {
+        let storage = storage_on(&build.storage, host, resources);
+        let at = TemplatePlace::on(&build.storage, host, resources);
+        // One template serves all hosts that share its storage.
+        at.shared.is_none() || served.insert(storage)
+    });
+    let hosts: Vec<String> = apart.map(|(host, _)| host.to_string()).collect();
+    if hosts.is_empty() {
         bail!(
             "no host that is online and that a pool may use has the storage {} (storage of the build)",
             build.storage
         );
-    };
-    if is_shared(resources, &build.storage, first) {
-        hosts.truncate(1);
     }
     Ok(hosts)
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::snippets::{BuildSnippets, Cleaned};
-use super::{BuiltVm, TemplateRegion, chosen, is_shared, tell};
+use super::{BuiltVm, TemplatePlace, TemplateRegion, chosen, tell};
 use crate::cli::CliFailure;
 use crate::cli::host_name;
 use crate::cli::output::OutputFormat;
@@ -97,8 +97,9 @@ async fn rows(
     let mut rows = Vec::new();
     for built in &found {
         let clones = clones(place, (built.vmid, &built.host), &built.storages).await?;
-        let shared = is_shared(resources, &build.storage, &built.host);
-        let fate = fate(built, &found, &wanted, shared, !clones.is_empty());
+        let at = TemplatePlace::of(&build.storage, built, resources);
+        let beside: Vec<&BuiltVm> = found.iter().filter(|other| at.has(other)).collect();
+        let fate = fate(built, &beside, &wanted, !clones.is_empty());
         let row = TemplateRow {
             template: name.to_owned(),
             host: built.host.to_string(),
@@ -195,8 +196,8 @@ async fn clones(
     Ok(clones)
 }
 
-/// The newest template of the current definition is in use; without one the newest of any.
-fn fate(built: &BuiltVm, all: &[BuiltVm], wanted: &str, shared: bool, cloned: bool) -> TemplateUse {
+/// Of the templates that serve the same hosts (`beside`) the newest of the current definition is in use; without one the newest of any.
+fn fate(built: &BuiltVm, beside: &[&BuiltVm], wanted: &str, cloned: bool) -> TemplateUse {
     if !built.finished() {
         let busy = built.mark.builder(&host_name::in_pve()).is_some();
         return if busy {
@@ -205,10 +206,8 @@ fn fate(built: &BuiltVm, all: &[BuiltVm], wanted: &str, shared: bool, cloned: bo
             TemplateUse::Removable
         };
     }
-    let beside = all
-        .iter()
-        .filter(|other| other.finished() && (shared || other.host == built.host));
-    let best = beside.max_by_key(|other| {
+    let finished = beside.iter().filter(|other| other.finished());
+    let best = finished.max_by_key(|other| {
         (
             other.mark.definition == wanted,
             other.mark.begun,
@@ -483,7 +482,9 @@ async fn prune_vm(
 mod tests {
     use super::TemplateUse::{Cloned, InUse, Removable};
     use super::*;
+    use crate::config::storage_names::StorageNames;
     use crate::controller::template_mark::TemplateMark;
+    use crate::pve::StorageResource;
 
     fn built(vmid: u32, host: &str, definition: &str, begun: i64) -> BuiltVm {
         BuiltVm {
@@ -634,7 +635,11 @@ mod tests {
             built(4, "pve2", "older", 1),
         ];
         let fates = |shared, cloned| {
-            let fates = all.iter().map(|one| fate(one, &all, "new", shared, cloned));
+            let fates = all.iter().map(|one| {
+                let beside = all.iter().filter(|other| shared || other.host == one.host);
+                let beside: Vec<&BuiltVm> = beside.collect();
+                fate(one, &beside, "new", cloned)
+            });
             fates.collect::<Vec<_>>()
         };
         assert_eq!(fates(false, false), [Removable, InUse, InUse, Removable]);
@@ -643,7 +648,44 @@ mod tests {
         let mut half = built(5, "pve1", "new", 9);
         half.template = false;
         let with = [all[0].clone(), half.clone()];
-        assert_eq!(fate(&half, &with, "new", false, false), Removable);
-        assert_eq!(fate(&with[0], &with, "new", false, false), InUse);
+        let both: Vec<&BuiltVm> = with.iter().collect();
+        assert_eq!(fate(&half, &both, "new", false), Removable);
+        assert_eq!(fate(&with[0], &both, "new", false), InUse);
+    }
+
+    #[test]
+    fn of_a_list_a_template_serves_the_hosts_of_its_own_storage() {
+        let storage = |shared| StorageResource {
+            active: true,
+            shared,
+            ..StorageResource::default()
+        };
+        let of_hosts = [
+            ("pve1", "zfs", false),
+            ("pve2", "ceph", true),
+            ("pve3", "ceph", true),
+        ];
+        let storages = of_hosts.map(|(host, name, shared)| {
+            let of_host = BTreeMap::from([(Arc::from(name), storage(shared))]);
+            (Arc::from(host), of_host)
+        });
+        let resources = ClusterResources {
+            storages: storages.into(),
+            ..ClusterResources::default()
+        };
+        let names = StorageNames::from(["zfs", "ceph"]);
+        let on = |vmid, host: &str, storage: &str| BuiltVm {
+            storages: vec![storage.into()],
+            ..built(vmid, host, "new", 1)
+        };
+        let (local, shared) = (on(1, "pve1", "zfs"), on(2, "pve2", "ceph"));
+        for (host, own) in [("pve1", &local), ("pve2", &shared), ("pve3", &shared)] {
+            let at = TemplatePlace::on(&names, host, &resources);
+            for one in [&local, &shared] {
+                assert_eq!(at.has(one), one.vmid == own.vmid, "{host} {}", one.vmid);
+            }
+        }
+        assert!(!TemplatePlace::of(&names, &shared, &resources).has(&local));
+        assert!(TemplatePlace::of(&names, &shared, &resources).has(&on(3, "pve3", "ceph")));
     }
 }

@@ -24,11 +24,13 @@ use crate::cli::host_name;
 use crate::clock::Clock;
 use crate::config::settings::{JoinMethod, PoolSettings, TemplateSettings};
 use crate::config::{self, Settings};
+use crate::controller::disk_storages;
 use crate::controller::join;
 use crate::controller::template_mark::{BuildStage, TemplateMark, read_trial};
 use crate::controller::templates::RegionTemplates;
 use crate::controller::vm_config::{self, OwnKeys};
 use crate::kubernetes::connect;
+use crate::model::chosen_storages::ChosenStorages;
 use crate::model::policy::{InstanceType, PoolPolicy};
 use crate::model::region::{GuestKind, TemplateCopy};
 use crate::model::words;
@@ -53,6 +55,8 @@ struct TemplateTrial<'a> {
     /// The API server's version, or why it is not known.
     server: Result<&'a str, &'a str>,
     vmid: u32,
+    /// The storages of its disks, where the file lists several.
+    storages: ChosenStorages,
     began: Instant,
 }
 
@@ -84,6 +88,7 @@ pub(super) async fn run(settings: &Settings, options: &TryOptions) -> Result<(),
                 pool: pool_of(settings, &name, options.pool.as_deref())?,
                 server: server.as_deref().map_err(String::as_str),
                 vmid: free(settings, &template.region, &resources)?,
+                storages: disk_storages::choose_all(template, &copy.host, &resources),
                 began: Instant::now(),
             };
             worst = worst.max(trial.run().await?);
@@ -332,7 +337,10 @@ impl TemplateTrial<'_> {
 
     /// What the machine's network cards get. A pool's own addresses are given out by the daemon alone.
     fn network(&self) -> anyhow::Result<OwnKeys> {
-        let mut network = OwnKeys::default();
+        let mut network = OwnKeys {
+            storages: self.storages.clone(),
+            ..OwnKeys::default()
+        };
         if let Some(text) = &self.options.ipconfig {
             network.ipconfigs.insert(0, text.clone());
         } else if let Some((pool, policy)) = self.pool
@@ -378,10 +386,11 @@ impl TemplateTrial<'_> {
             description: mark.describe(),
             pool: self.template.resource_pool.clone(),
             target: None,
-            full: self
-                .template
-                .full_clone
-                .then(|| self.template.storage.clone()),
+            full: self.template.full_clone.then(|| {
+                let names = self.template.storage.as_ref()?;
+                let own = self.storages.own.as_deref();
+                Some(disk_storages::chosen_of(names, own).to_owned())
+            }),
         }
     }
 

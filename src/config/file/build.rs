@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hardware::NicModel;
 use crate::config::scalar::{Duration, Size, VmidRange};
+use crate::config::storage_names::StorageNames;
 use crate::model::time::Span;
 
 /// The chipset of a VM.
@@ -127,14 +128,15 @@ pub struct Build {
     /// An image that lies on a storage already, such as `local:import/debian-13.qcow2`; instead of `image`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
-    /// The storage of the template's disks.
-    pub storage: String,
+    /// The storage of the template's disks, or a list of storages: each host's template lies on the first of it that the host has, enabled,
+    /// available and with the content type `images`.
+    pub storage: StorageNames,
     /// The storage that `image` is downloaded to; it needs the content type `import` (PVE 8.4 and newer).
     pub image_storage: String,
     /// The storage with the content type `snippets` where the first boot's cloud-init data is put.
     pub snippet_storage: String,
-    /// The hosts that get a template. Default: where `storage` is shared, the first host that is online; else all hosts of the
-    /// region that have it.
+    /// The hosts that get a template. Default: all hosts of the region that have `storage`, or one of its list; of hosts for which that is the
+    /// same shared storage the first that is online.
     pub hosts: Vec<String>,
     /// What machines of it are joined by, as `method` of `[pool.NAME.join]`: what is installed for that.
     #[serde(skip_serializing_if = "BuildMethod::is_kubeadm")]
@@ -237,7 +239,7 @@ impl Default for Build {
             image: None,
             checksum: None,
             volume: None,
-            storage: String::new(),
+            storage: StorageNames::default(),
             image_storage: "local".to_owned(),
             snippet_storage: "local".to_owned(),
             hosts: Vec::new(),

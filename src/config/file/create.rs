@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::build::{Chipset, Firmware, ScsiController};
+use crate::config::storage_names::StorageNames;
 
 /// What a VM boots from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -24,9 +25,9 @@ pub enum BootDevice {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Create {
-    /// The storage of the disk `scsi0`, of the EFI disk, of the TPM's state and of PVE's cloud-init drive. The disk is as large as the instance
-    /// type's `disk` says.
-    pub storage: String,
+    /// The storage of the disk `scsi0`, of the EFI disk, of the TPM's state and of PVE's cloud-init drive, or a list of storages: a machine is
+    /// made on the first of it that its host has and that has room. The disk is as large as the instance type's `disk` says.
+    pub storage: StorageNames,
     /// The image that the disk is imported from, such as `local:import/talos-nocloud-amd64.qcow2`: a volume of content type
     /// `import` (PVE 8.3 and newer) on every host of the pools. Default: the disk is empty.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,7 +60,7 @@ pub struct Create {
 impl Default for Create {
     fn default() -> Create {
         Create {
-            storage: String::new(),
+            storage: StorageNames::default(),
             image: None,
             iso: None,
             boot: Vec::new(),

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::scalar::{Duration, Size};
+use crate::config::storage_names::StorageNames;
 
 /// What a network card looks like to its guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -85,8 +86,9 @@ impl DiskCache {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FurtherDisk {
-    /// The disk's storage, on each host that makes such machines.
-    pub storage: Option<String>,
+    /// The disk's storage, on each host that makes such machines, or a list of storages: the disk is made on the first of it that the host
+    /// has and that has room.
+    pub storage: Option<StorageNames>,
     /// The disk's size, in whole GiB.
     pub size: Option<Size>,
     /// The disk's place: `scsi1` to `scsi7`, `virtio1` to `virtio7`, `sata1` to `sata5`; the template has nothing there. Default: `scsi1` for the

@@ -16,6 +16,7 @@ use super::topology::Topology;
 use crate::config::scalar::{
     Cpu, Duration, FreeSpace, Overcommit, Ratio, Size, VmOptionValue, VmidRange,
 };
+use crate::config::storage_names::StorageNames;
 use crate::model::time::Span;
 
 /// The broker. What it lets the daemon do follows from the regions, templates, instance types and
@@ -231,9 +232,10 @@ pub struct Template {
     pub tags: Vec<String>,
     /// `linked` shares the template's disk, `full` copies it.
     pub clone: CloneKind,
-    /// The storage of a full clone. Default: the template's.
+    /// The storage of a full clone, or a list of storages: a clone comes to the first of it that its host has and that has room. Default: the
+    /// template's.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub storage: Option<String>,
+    pub storage: Option<StorageNames>,
     /// The disk that grows to the instance type's `disk`, such as `scsi0`. Default: found by the
     /// boot order.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -13,6 +13,7 @@ use crate::config::place::KeyPath;
 use crate::config::settings::{
     BrokerAllow, BrokerSettings, Channel, NetworkSettings, PoolAllow, TemplateSettings, TypeAllow,
 };
+use crate::config::storage_names::StorageNames;
 use crate::config::syntax;
 use crate::config::vm_options::VmOptions;
 use crate::model::policy::{InstanceType, Policy, PoolPolicy};
@@ -187,12 +188,13 @@ fn types(pools: &BTreeMap<String, PoolAllow>, policy: &Policy) -> BTreeMap<Strin
 fn storages(templates: &[&TemplateSettings], more: &[String]) -> Vec<String> {
     let clones = templates
         .iter()
-        .filter_map(|template| template.storage.clone());
+        .filter_map(|template| template.storage.as_ref());
     let disks = templates
         .iter()
         .flat_map(|template| template.hardware.disks.values());
-    let disks = disks.map(|disk| disk.storage.to_string());
-    sorted(clones.chain(disks).chain(more.iter().cloned()))
+    let named = clones.chain(disks.map(|disk| &disk.storage));
+    let named = named.flat_map(StorageNames::iter).map(str::to_owned);
+    sorted(named.chain(more.iter().cloned()))
 }
 
 /// The bridges of all cards of these templates, and more.
@@ -245,7 +247,7 @@ fn pool_allow(pool: &PoolPolicy, templates: &BTreeMap<Arc<str>, TemplateSettings
         disks: template
             .into_iter()
             .flat_map(|template| &template.hardware.disks)
-            .map(|(slot, disk)| (slot.clone(), disk.value()))
+            .map(|(slot, disk)| (slot.clone(), disk.values().collect()))
             .collect(),
         pinning: pool.pinning,
     }

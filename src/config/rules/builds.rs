@@ -40,9 +40,9 @@ pub(super) fn check(
 ) {
     check_image(build, path, problems);
     check_vmids(build, path, region, problems);
+    problems.storages(&path.at("storage"), &build.storage);
     let id: fn(&str) -> bool = syntax::pve_id;
     for (key, value, holds, expected) in [
-        ("storage", &build.storage, id, "a storage's name"),
         (
             "image_storage",
             &build.image_storage,

@@ -42,10 +42,7 @@ pub(super) fn new_vm(
 }
 
 fn check(create: &file::Create, at: &KeyPath, problems: &mut Problems) {
-    let named = syntax::pve_id(&create.storage);
-    problems.unless(named, &at.at("storage"), || {
-        "expected the storage of its disks".to_owned()
-    });
+    problems.storages(&at.at("storage"), &create.storage);
     let image = create.image.as_deref();
     problems.text(
         &at.at("image"),

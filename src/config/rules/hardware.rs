@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use super::pools::ResolvedPool;
 use super::regions::{ResolvedRegion, ResolvedRegions};
-use super::{Problems, options, shared};
+use super::{Problems, options};
 use crate::config::file::{self, ConfigFile, NicModel};
 use crate::config::hardware::{FurtherDiskSettings, Hardware, MACS};
 use crate::config::place::KeyPath;
 use crate::config::settings::TemplateSettings;
-use crate::config::syntax;
 use crate::model::policy::InstanceType;
 use crate::model::time::Span;
 use crate::model::words;
@@ -191,14 +190,11 @@ fn disks(
     });
     for (position, disk) in template.disk.iter().enumerate() {
         let path = path.at(&position);
-        let storage = disk.storage.as_deref();
-        let storage = problems.require(storage, &path.at("storage"), "a storage's name");
-        problems.text(
-            &path.at("storage"),
-            storage,
-            syntax::pve_id,
-            "a storage's name",
-        );
+        let key = path.at("storage");
+        let storage = problems.require(disk.storage.as_ref(), &key, "a storage's name");
+        if let Some(names) = storage {
+            problems.storages(&key, names);
+        }
         let size = problems.require(disk.size, &path.at("size"), "a size such as \"100GiB\"");
         problems.unless(
             size.is_none_or(|size| size.0 >= GIB && size.0 % GIB == 0),
@@ -219,7 +215,7 @@ fn disks(
             format!("another disk is at {slot} already")
         });
         let made = FurtherDiskSettings {
-            storage: shared(storage.unwrap_or_default()),
+            storage: storage.cloned().unwrap_or_default(),
             size: size.unwrap_or_default().0,
             options: options(disk, &slot, &path, problems),
         };

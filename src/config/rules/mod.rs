@@ -36,6 +36,7 @@ use super::file::{self, ConfigFile};
 use super::place::KeyPath;
 use super::scalar::Size;
 use super::settings::{KubernetesSettings, Settings, TemplateSettings};
+use super::storage_names::StorageNames;
 use super::syntax;
 use crate::model::policy::{InstanceType, Policy};
 use crate::model::time::Span;
@@ -111,6 +112,16 @@ impl Problems {
         self.unless(text.is_none_or(holds), path, || {
             format!("expected {expected}")
         });
+    }
+
+    /// The storages of a disk are a name, or a list of different names.
+    fn storages(&mut self, path: &KeyPath, names: &StorageNames) {
+        for fault in names.faults() {
+            match fault.position {
+                None => self.add(path, fault.message),
+                Some(position) => self.add(&path.at(&position), fault.message),
+            }
+        }
     }
 
     /// The value of a required key.

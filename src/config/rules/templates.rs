@@ -127,14 +127,16 @@ fn check_template(
         &path.at("storage"),
         || "only with clone = \"full\": a linked clone is where its template is".to_owned(),
     );
-    let id: fn(&str) -> bool = syntax::pve_id;
+    if let Some(storage) = &template.storage {
+        problems.storages(&path.at("storage"), storage);
+    }
+    let disk: fn(&str) -> bool = syntax::disk;
     let line = "one line of text, not empty";
     for (key, value, holds, expected) in [
-        ("storage", &template.storage, id, "a storage's name"),
         (
             "boot_disk",
             &template.boot_disk,
-            syntax::disk,
+            disk,
             "a disk such as scsi0 or virtio0: ide0 to ide3, sata0 to sata5, scsi0 to scsi30 or virtio0 to virtio15",
         ),
         ("bridge", &template.bridge, syntax::bridge, BRIDGE),

@@ -28,11 +28,17 @@ fn hardware_is_written_as_pve_writes_it() {
     let allowed = &settings.broker.allow;
     assert_eq!(allowed.storages, ["fast", "slow"]);
     let disks = &allowed.pools["small"].disks;
+    let of = |slot: &str| {
+        disks[slot]
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<&str>>()
+    };
     assert_eq!(
-        disks["scsi1"],
-        "fast:100,backup=0,cache=none,discard=on,iothread=1,ssd=1"
+        of("scsi1"),
+        ["fast:100,backup=0,cache=none,discard=on,iothread=1,ssd=1"]
     );
-    assert_eq!(disks["virtio7"], "slow:1024");
+    assert_eq!(of("virtio7"), ["slow:1024"]);
     let pool = &settings.pools["small"];
     assert_eq!(
         (pool.cpu_limit_milli, pool.balloon),

@@ -4,6 +4,7 @@ use crate::conformance::act::{CaseResult, PlannedNode, matches};
 use crate::conformance::fields::CaseFields;
 use crate::conformance::scalars::{count, millionths, text, texts};
 use crate::conformance::value::{CaseError, CaseValue};
+use crate::model::chosen_storages::ChosenStorages;
 use crate::model::cluster::ObjectKey;
 use crate::model::words;
 
@@ -14,6 +15,8 @@ struct NewNodeLine<'v> {
     pool: Option<&'v str>,
     kind: Option<&'v str>,
     hosts: Option<Vec<String>>,
+    /// The storages that were chosen out of lists: of its own disks first, then of the further ones.
+    storages: Option<Vec<String>>,
     pods: Option<PodsWanted>,
     count: usize,
 }
@@ -87,6 +90,7 @@ fn lower_bound(
 fn by_pool(value: &CaseValue) -> Result<Option<Vec<NewNodeLine<'_>>>, CaseError> {
     let known = [
         "total", "types", "hosts", "host", "zone", "zones", "pool", "type", "count", "pods",
+        "storages",
     ];
     let entries = value.map().unwrap_or_default();
     let pools = entries.iter().all(|entry| {
@@ -101,6 +105,7 @@ fn by_pool(value: &CaseValue) -> Result<Option<Vec<NewNodeLine<'_>>>, CaseError>
             pool: Some(&*entry.key),
             kind: None,
             hosts: None,
+            storages: None,
             pods: None,
             count: count(&entry.value)?,
         })
@@ -258,6 +263,10 @@ fn line(value: &CaseValue) -> Result<NewNodeLine<'_>, CaseError> {
         pool: fields.with("pool", text)?,
         kind: fields.with("type", text)?,
         hosts: hosts.map(texts).transpose()?,
+        storages: fields
+            .any(&["storage", "storages"])
+            .map(texts)
+            .transpose()?,
         pods,
         count: fields.with("count", count)?.unwrap_or(1),
     };
@@ -336,6 +345,21 @@ fn fits(wanted: &NewNodeLine<'_>, planned: &PlannedNode, outcome: &CaseResult) -
             .hosts
             .as_ref()
             .is_none_or(|hosts| hosts.iter().any(|host| *host == *planned.host))
+        && wanted
+            .storages
+            .as_ref()
+            .is_none_or(|storages| *storages == chosen(planned, outcome))
+}
+
+/// The storages that were chosen for the disks of a planned node's machine, where the case lists several.
+fn chosen(planned: &PlannedNode, outcome: &CaseResult) -> Vec<String> {
+    let machine = outcome.after.snapshot.machines.get(&planned.name);
+    let chosen = machine.map(|machine| &machine.storages);
+    let of = |chosen: &ChosenStorages| {
+        let all = chosen.own.iter().chain(chosen.further.values());
+        all.map(ToString::to_string).collect()
+    };
+    chosen.map(of).unwrap_or_default()
 }
 
 /// Pods that stand on a planned node, those of DaemonSets apart.
@@ -360,13 +384,16 @@ fn pods_on<'o>(planned: &PlannedNode, outcome: &'o CaseResult) -> Vec<&'o Object
 fn describe(wanted: &NewNodeLine<'_>) -> String {
     let hosts = wanted.hosts.as_ref();
     let hosts = hosts.map_or_else(String::new, |hosts| format!(" on {}", hosts.join(" or ")));
+    let storages = wanted.storages.as_ref();
+    let storages =
+        storages.map_or_else(String::new, |of| format!(" with disks on {}", of.join("+")));
     let pods = match &wanted.pods {
         None => String::new(),
         Some(PodsWanted::Number(number)) => format!(" with {number} pods each"),
         Some(PodsWanted::These(pods)) => format!(" with {}", pods.join("+")),
     };
     format!(
-        "{} × {}/{}{hosts}{pods}",
+        "{} × {}/{}{hosts}{storages}{pods}",
         wanted.count,
         wanted.pool.unwrap_or("any"),
         wanted.kind.unwrap_or("any")
@@ -378,8 +405,14 @@ pub(super) fn described(outcome: &CaseResult) -> String {
     let mut groups: Vec<(String, usize)> = Vec::new();
     for planned in &outcome.planned {
         let pods = pods_on(planned, outcome);
+        let storages = chosen(planned, outcome);
+        let storages = if storages.is_empty() {
+            String::new()
+        } else {
+            format!(", disks on {},", storages.join("+"))
+        };
         let text = format!(
-            "{}/{} on {} with {}",
+            "{}/{} on {}{storages} with {}",
             planned.pool,
             planned.kind,
             planned.host,

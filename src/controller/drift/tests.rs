@@ -225,6 +225,7 @@ fn marked(step: Step, node: bool, reached: Option<Step>) -> Option<Vec<Drift>> {
         region: "default".into(),
         host: "pve1".into(),
         mark: its_mark().into(),
+        storages: crate::model::chosen_storages::ChosenStorages::default(),
         intended: true,
         vm: Some(MachineVm {
             marked: true,
@@ -250,6 +251,7 @@ fn marked(step: Step, node: bool, reached: Option<Step>) -> Option<Vec<Drift>> {
         template_vmid: 9000,
         template_host: "pve1".into(),
         template_uuid: None,
+        storages: crate::model::chosen_storages::ChosenStorages::default(),
         terms: None,
     };
     let mut entry = JournalEntry::new(target, spec, Time(0));

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::sleep;
 
+use crate::controller::disk_storages::chosen_of;
 use crate::controller::drift;
 use crate::controller::journal::{JournalEntry, UNKNOWN_TEMPLATE};
 use crate::model::action::CLONE_LOCK;
@@ -262,7 +263,10 @@ impl Making {
                 newid: work.mark.vmid,
                 name: work.machine.to_string(),
                 description,
-                full: template.full_clone.then(|| template.storage.clone()),
+                full: template.full_clone.then(|| {
+                    let names = template.storage.as_ref()?;
+                    Some(chosen_of(names, entry.spec.storages.own.as_deref()).to_owned())
+                }),
                 target: (entry.target.host != entry.spec.template_host)
                     .then(|| entry.target.host.to_string()),
                 pool: template.resource_pool,
@@ -275,7 +279,10 @@ impl Making {
             )));
         };
         let disk = work.instance_type()?.disk;
-        Ok(Making::New(new.params(&work.mark, &description, disk)))
+        let chosen = entry.spec.storages.own.as_deref();
+        let storage = chosen_of(&new.create.storage, chosen);
+        let params = new.params(&work.mark, &description, (storage, disk));
+        Ok(Making::New(params))
     }
 
     async fn call(self, work: &Work, entry: &JournalEntry) -> Result<Upid, CallError> {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::config::Settings;
+use crate::controller::disk_storages::chosen_of;
 use crate::controller::journal::JournalEntry;
 use crate::model::region::{Region, RegionName};
 use crate::model::shared::Shared;
@@ -63,7 +64,8 @@ impl CloneLimits {
         let (name, spec) = (&entry.target.region, &entry.spec);
         let template = settings.templates.get(spec.mark.template.as_str());
         let full = template.filter(|template| template.full_clone);
-        let named = full.and_then(|full| full.storage.as_deref());
+        let named = full.and_then(|full| full.storage.as_ref());
+        let named = named.map(|names| chosen_of(names, spec.storages.own.as_deref()));
         let regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
         let region = regions.get(name);
         let own = || {
@@ -136,6 +138,7 @@ mod tests {
             template_vmid: template,
             template_host: host.into(),
             template_uuid: None,
+            storages: crate::model::chosen_storages::ChosenStorages::default(),
             terms: None,
         };
         JournalEntry::new(target, spec, Time(0))
@@ -164,6 +167,8 @@ mod tests {
             tied: None,
             disk: 0,
             disks: vec![TemplateDisk {
+                or: Vec::new(),
+                slot: None,
                 storage: "tank".into(),
                 size: 0,
                 boot: true,

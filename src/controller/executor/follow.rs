@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::controller::disk_storages::chosen_of;
 use crate::model::foreign::ForeignText;
 use crate::pve::remedy::RemedyContext;
 use crate::pve::{FailureCause, TaskState, Upid};
@@ -155,12 +156,15 @@ impl Work {
     fn task_failure(&self, upid: &Upid, text: ForeignText, log: &[String]) -> TaskFailure {
         let template = self.mark.template.as_str();
         let settings = self.tools.settings.templates.get(template);
+        let chosen = self.entry().map(|entry| entry.spec.storages.own);
+        let chosen = chosen.ok().flatten();
+        let names = settings.and_then(|settings| settings.storage.as_ref());
         let context = RemedyContext {
             host: Some(upid.node()),
             vmid: Some(self.mark.vmid),
             // A start or a resize may be about a disk that lies elsewhere.
-            storage: settings
-                .and_then(|settings| settings.storage.as_deref())
+            storage: names
+                .map(|names| chosen_of(names, chosen.as_deref()))
                 .filter(|_| upid.kind() == "qmclone"),
             template: Some(template),
             pool: Some(self.mark.pool.as_str()),

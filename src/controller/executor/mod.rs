@@ -48,6 +48,7 @@ use crate::controller::drift;
 use crate::controller::journal::{JournalEntry, UNKNOWN_TEMPLATE};
 use crate::controller::planned_join::PlannedJoin;
 use crate::model::action::{Action, CreateSpec, Kind, Target};
+use crate::model::chosen_storages::ChosenStorages;
 use crate::model::policy::Policy;
 use crate::model::region::{Busy, Failure, Machine, RegionName, Step};
 use crate::model::snapshot::Snapshot;
@@ -279,6 +280,7 @@ impl Executor {
                     template_vmid: UNKNOWN_TEMPLATE,
                     template_host: machine.host.clone(),
                     template_uuid: None,
+                    storages: ChosenStorages::default(),
                     terms: None,
                 };
                 let mut entry = JournalEntry::new(action.target.clone(), spec, now);

@@ -5,8 +5,10 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::config::settings::{PoolSettings, TemplateSettings};
+use crate::controller::disk_storages;
 use crate::controller::drift;
 use crate::controller::vm_config::{self, OwnKeys};
+use crate::model::chosen_storages::ChosenStorages;
 use crate::model::drift::Drift;
 use crate::model::policy::InstanceType;
 use crate::model::region::Step;
@@ -62,12 +64,35 @@ fn written_down(
     let template = template.ok_or_else(|| gone("template", &mark.template))?;
     let pool = settings.pools.get(mark.pool.as_str()).cloned();
     let pool = pool.ok_or_else(|| gone("pool", &mark.pool))?;
-    let target = work.entry()?.target;
-    let at = (&*target.region, &*target.host);
+    let entry = work.entry()?;
+    let at = (&*entry.target.region, &*entry.target.host);
     let own = OwnKeys::of(settings, mark)
         .and_then(|own| own.with_cpus(settings, mark, at, instance_type))
         .map_err(|why| forbidden(&why))?;
+    let own = OwnKeys {
+        storages: entry.spec.storages,
+        ..own
+    };
     Ok((template, pool, own))
+}
+
+/// The storages of further disks that the machine does not have yet, where the file lists several and nobody knows which were planned: of a
+/// machine that is known by its mark alone.
+async fn further_storages(
+    work: &Work,
+    template: &TemplateSettings,
+    config: &VmConfig,
+) -> Result<ChosenStorages, Stop> {
+    let mut further = template.hardware.disks.iter();
+    let open = further.any(|(slot, disk)| disk.storage.is_list() && !config.raw.contains_key(slot));
+    if !open {
+        return Ok(ChosenStorages::default());
+    }
+    let host = work.host()?;
+    let resources = work
+        .patiently("reading the resources", || work.pve.resources())
+        .await?;
+    Ok(disk_storages::choose_all(template, &host, &resources))
 }
 
 /// The end of a machine that the file allowed when it was planned, and does not allow now, before it has what it was to get.
@@ -83,7 +108,7 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
         return Ok(());
     }
     let instance_type = work.instance_type()?;
-    let (template, pool, own) = written_down(work, &instance_type)?;
+    let (template, pool, mut own) = written_down(work, &instance_type)?;
     let mut writes = 0;
     loop {
         let mut config = unlocked(work).await?;
@@ -95,6 +120,9 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
                     work.pve.next_config(&host, work.mark.vmid)
                 })
                 .await?;
+        }
+        if own.storages.is_empty() {
+            own.storages = further_storages(work, &template, &config).await?;
         }
         let write = vm_config::write(
             &config.raw,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use crate::controller::disk_storages::chosen_of;
 use crate::controller::journal::JournalEntry;
 use crate::model::cluster::ObjectKey;
 use crate::model::mark::{self, Mark, Ownership};
@@ -397,8 +398,11 @@ impl Work {
     pub(super) fn disk_left(&self) {
         let template = self.tools.settings.templates.get(&*self.mark.template);
         let new = template.and_then(|template| template.new_vm.as_ref());
-        let new = new.map(|new| new.create.storage.as_str());
-        let storage = new.or(template.and_then(|template| template.storage.as_deref()));
+        let new = new.map(|new| &new.create.storage);
+        let names = new.or(template.and_then(|template| template.storage.as_ref()));
+        let chosen = self.entry().map(|entry| entry.spec.storages.own);
+        let chosen = chosen.ok().flatten();
+        let storage = names.map(|names| chosen_of(names, chosen.as_deref()));
         tracing::warn!(machine = %self.machine,
             "a disk that the clone was copying may be left: `pvesm list {} --vmid {}` on {} shows it, `pvesm free VOLUME` removes it",
             storage.unwrap_or("STORAGE"), self.mark.vmid, self.host().unwrap_or_default());

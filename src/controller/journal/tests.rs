@@ -36,6 +36,7 @@ fn entry(machine: &str) -> JournalEntry {
             template_vmid: 9000,
             template_host: "pve1".into(),
             template_uuid: None,
+            storages: crate::model::chosen_storages::ChosenStorages::default(),
             terms: None,
         },
         Time(1_000),

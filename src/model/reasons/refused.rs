@@ -380,6 +380,18 @@ pub enum HostRefused {
         /// The storage.
         storage: Arc<str>,
     },
+    /// A storage that clones may go to is the host's own, and PVE clones the template to other hosts on shared storages alone.
+    StorageNotShared {
+        /// The storage.
+        storage: Arc<str>,
+        /// The template's VMID.
+        template: u32,
+    },
+    /// Of the storages that the file lists for a disk none takes it there.
+    NoneOfStorages {
+        /// Why each of them does not, in the file's order.
+        each: Vec<HostRefused>,
+    },
     /// PVE shows no mapping of PCI devices of that name.
     UnknownMapping {
         /// The mapping.

@@ -321,6 +321,8 @@ one_of_each! { HostRefused:
     StorageFree { storage: "nfs".into(), free: 0, asks: 1 << 30, keep: Some(10 << 30) },
     StorageGrowth { storage: "nfs".into(), left: 0, asks: 1 << 30, keep: Some(10 << 30) },
     StorageUnknown { storage: "nfs".into() },
+    StorageNotShared { storage: "nfs".into(), template: 9000 },
+    NoneOfStorages { each: vec![HostRefused::StorageFree { storage: "local-zfs".into(), free: 0, asks: 1 << 30, keep: None }, HostRefused::NoStorage { storage: "local-lvm".into(), template: 9000 }] },
     UnknownMapping { mapping: "gpu".into() },
     NoDevice { mapping: "gpu".into() },
     Devices { mapping: "gpu".into(), has: 2, free: 0, asks: 1 },

@@ -249,8 +249,10 @@ impl<'p, 'a> Planner<'p, 'a> {
     /// Writes the actions of the planned machines.
     pub(super) fn finish(self, catalog: &Catalog<'_, 'a>, pending: &PendingGroups<'a>) {
         self.world.inter_pod.close();
-        self.planned.finish(self.turn, catalog.choices, |assigned| {
-            &(*pending.groups[assigned.group].pods)[assigned.pods.clone()]
-        });
+        let storages = self.limits.storage_answers();
+        self.planned
+            .finish(self.turn, catalog.choices, storages, |assigned| {
+                &(*pending.groups[assigned.group].pods)[assigned.pods.clone()]
+            });
     }
 }

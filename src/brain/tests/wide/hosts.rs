@@ -56,6 +56,8 @@ pub(in crate::tests) struct StoragesRecipe {
     hosts: Vec<Option<(i64, i64)>>,
     /// GiB of the boot disk and of a second one.
     disks: (i64, i64),
+    /// Which of the two may lie on another storage, too, if any, and that storage by host.
+    listed: Option<(bool, Vec<Option<(i64, i64)>>)>,
     percent: i64,
 }
 
@@ -130,12 +132,16 @@ fn storages() -> impl Strategy<Value = StoragesRecipe> {
     let there = prop_oneof![8 => (0..800i64, 0..400i64).prop_map(Some), 1 => Just(None)];
     let disks = (0..60i64, 0..20i64);
     let percent = prop_oneof![2 => Just(100i64), 1 => 50..300i64];
-    (any::<bool>(), any::<bool>(), vec(there, 3), disks, percent).prop_map(
-        |(shared, thick, hosts, disks, percent)| StoragesRecipe {
+    let listed = of((any::<bool>(), vec(there.clone(), 3)));
+    let hosts = vec(there, 3);
+    let kinds = (any::<bool>(), any::<bool>());
+    (kinds, hosts, disks, listed, percent).prop_map(
+        |((shared, thick), hosts, disks, listed, percent)| StoragesRecipe {
             shared,
             thick,
             hosts,
             disks,
+            listed,
             percent,
         },
     )
@@ -258,9 +264,28 @@ fn apply_storages(lab: &mut Lab, recipe: &StoragesRecipe) {
         storage: "fast".into(),
         size: size * GI,
         boot,
+        ..TemplateDisk::default()
     };
+    let mut disks = [disk(recipe.disks.0, true), disk(recipe.disks.1, false)];
+    if let Some((boot, hosts)) = &recipe.listed {
+        let disk = &mut disks[usize::from(!boot)];
+        disk.or = vec!["slow".into()];
+        disk.slot = (!boot).then(|| "scsi1".into());
+        for (host, of) in HOSTS.iter().zip(hosts) {
+            if let Some((total, used)) = of {
+                let storage = Storage {
+                    active: total % 10 != 3,
+                    free: (total - used).max(0) * GI,
+                    total: total * GI,
+                    ..Storage::default()
+                };
+                let storages = region.storages.entry((*host).into()).or_default();
+                storages.insert("slow".into(), storage);
+            }
+        }
+    }
     for copy in region.templates.values_mut().flatten() {
-        copy.disks = vec![disk(recipe.disks.0, true), disk(recipe.disks.1, false)];
+        copy.disks = disks.to_vec();
     }
     for vm in region.vms.values_mut().filter(|vm| vm.ownership.is_some()) {
         let size = (recipe.disks.0 + recipe.disks.1) * GI;

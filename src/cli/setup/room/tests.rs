@@ -64,7 +64,7 @@ fn wanted(source: TemplateSource) -> SetupSpec {
 
 fn built_on(storage: &str) -> SetupSpec {
     wanted(TemplateSource::Build(BuildWanted {
-        storage: storage.to_owned(),
+        storage: storage.into(),
         ..BuildWanted::default()
     }))
 }
@@ -159,7 +159,7 @@ fn space_of_a_hosts_own_storage_counts_for_that_host() {
     assert_eq!(room(&survey, &built_on("thin")).machines, 1 + 15);
     // A template that is built on one host alone is on that host alone.
     let one = wanted(TemplateSource::Build(BuildWanted {
-        storage: "thin".to_owned(),
+        storage: "thin".into(),
         hosts: vec!["pve1".to_owned()],
         ..BuildWanted::default()
     }));

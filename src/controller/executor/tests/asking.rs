@@ -105,6 +105,7 @@ fn intent(world: &World, vmid: u32, address: IpAddr) -> JournalEntry {
         template_vmid: 9000,
         template_host: "pve1".into(),
         template_uuid: None,
+        storages: crate::model::chosen_storages::ChosenStorages::default(),
         terms: None,
     };
     JournalEntry::new(target, spec, now)

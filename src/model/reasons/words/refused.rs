@@ -241,6 +241,7 @@ fn of_host(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Res
         HostRefused::NoTemplate { .. }
         | HostRefused::TemplateFault { .. }
         | HostRefused::StorageInactive { .. }
+        | HostRefused::StorageNotShared { .. }
         | HostRefused::NoStorage { .. }
         | HostRefused::NoBridge { .. } => of_template(host, refusal, f),
         HostRefused::UnknownMemory => write!(f, "the memory of the host {host} is not known"),
@@ -312,6 +313,11 @@ fn of_template(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt:
         HostRefused::NoBridge { bridge } => write!(
             f,
             "the host {host} has no bridge {bridge}, which a network card of the machine is on (a token sees the bridges that it has SDN.Use on)"
+        ),
+        HostRefused::StorageNotShared { storage, template } => write!(
+            f,
+            "the storage {storage} of the host {host} is not shared, and {} come there from another host",
+            made_of(*template)
         ),
         _ => Ok(()),
     }
@@ -494,6 +500,16 @@ fn of_storage(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::
             f,
             "how large the storage {storage} of the host {host} is PVE does not tell, and min_free_storage is to stay free of it"
         ),
+        HostRefused::NoneOfStorages { each } => {
+            f.write_str("none of the storages that are listed takes a disk: ")?;
+            for (position, one) in each.iter().enumerate() {
+                if position > 0 {
+                    f.write_str("; ")?;
+                }
+                of_host(host, one, f)?;
+            }
+            Ok(())
+        }
         _ => Ok(()),
     }
 }
