@@ -1,4 +1,5 @@
-//! How far pods of a plan keep the rules about topology domains that are wider than machines, counted while a search moves them.
+//! How far pods of a plan keep the rules about topology domains that are wider than machines, counted while a search moves them; and
+//! those about the machine of pods that choose whose machine they are on ([`Movables::chooses`]).
 //!
 //! It knows what is counted in each domain, and returns how many pods break a rule where they are. It does not know in which
 //! order pods come: what keeps all rules here is laid out once more before it counts.
@@ -7,8 +8,8 @@ use super::movables::{Movables, is_local};
 use super::state::{Draft, Load, signed};
 use super::{Lot, Problem};
 use crate::index::{
-    DomainRuleIndex, IndexVec, KeyId, LaunchOptionClassIndex, ListIndex, LotIndex, MovableIndex,
-    TallyIndex,
+    DomainRuleIndex, DraftMachineIndex, IndexVec, KeyId, LaunchOptionClassIndex, ListIndex,
+    LotIndex, MovableIndex, TallyIndex,
 };
 use crate::simulation::inter_pod::topology::{DomainId, FRESH};
 
@@ -17,8 +18,8 @@ use crate::simulation::inter_pod::topology::{DomainId, FRESH};
 enum DomainDemand {
     /// Topology spread: at most `skew` counted pods more than in the domain with the fewest, of these domains.
     Spread { skew: i64, among: Vec<DomainId> },
-    /// Required affinity: a counted pod in the domain. Where the lot's own pods are the only ones counted, all of them in one domain.
-    InterPodConstraints,
+    /// Required affinity: a counted pod in the domain, other than its own where those are counted. Or all of them in one domain.
+    Beside { itself: bool },
     /// Required anti-affinity: no counted pod in the domain, other than itself where it is counted.
     Apart { itself: bool },
 }
@@ -30,6 +31,8 @@ struct DomainRule {
     demand: DomainDemand,
     counter: TallyIndex,
     key: KeyId,
+    /// Each planned machine is a domain, and nothing else is one.
+    by_machine: bool,
     /// By domain: the counted pods, and the pods of the lot.
     pods: IndexVec<DomainId, DomainPods>,
 }
@@ -38,6 +41,13 @@ struct DomainRule {
 struct DomainPods {
     counted: i64,
     own: i64,
+}
+
+/// A planned machine, with the class that it is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ClassedMachine {
+    pub(super) at: DraftMachineIndex,
+    pub(super) class: LaunchOptionClassIndex,
 }
 
 /// How many pods a movable brings to what a rule counts.
@@ -72,12 +82,16 @@ impl DomainRules {
         let lots = problem.lots.indexed();
         let rules = lots.flat_map(|(lot, of)| {
             let demands = demands(of).into_iter();
-            let demands = demands.filter(|(counter, _)| !is_local(problem, *counter));
+            let demands = demands.filter(move |(counter, demand)| {
+                let beside = matches!(demand, DomainDemand::Beside { .. });
+                !is_local(problem, *counter) || (beside && movables.chooses[lot])
+            });
             demands.map(move |(counter, demand)| DomainRule {
                 lot,
                 demand,
                 counter,
                 key: problem.counters[counter].key,
+                by_machine: is_local(problem, counter),
                 pods: IndexVec::default(),
             })
         });
@@ -100,42 +114,41 @@ impl DomainRules {
         }
     }
 
-    /// A movable comes to a machine of a class, or leaves it.
+    /// A movable comes to a machine, or leaves it.
     pub(super) fn add(
         &mut self,
         problem: &Problem,
         movable: MovableIndex,
-        class: LaunchOptionClassIndex,
+        machine: ClassedMachine,
         sign: i64,
     ) {
         for share in &self.shares[movable] {
             let rule = &mut self.rules[share.rule];
-            if let Some(domain) = rule.domain(problem, class) {
+            if let Some(domain) = rule.domain(problem, machine) {
                 rule.pods[domain].counted += sign * share.pods.counted;
                 rule.pods[domain].own += sign * share.pods.own;
             }
         }
     }
 
-    /// The rules that matter where some movables change between machines of two classes.
+    /// The rules that matter where some movables change between two machines.
     pub(super) fn shared(
         &self,
         problem: &Problem,
         movables: &[MovableIndex],
-        classes: [LaunchOptionClassIndex; 2],
+        machines: [ClassedMachine; 2],
     ) -> Vec<SharedRule> {
-        if classes[0] == classes[1] {
-            return Vec::new();
-        }
+        let same = machines[0].class == machines[1].class;
         let mut shared: Vec<SharedRule> = Vec::new();
         for (at, movable) in movables.iter().enumerate() {
-            for share in &self.shares[*movable] {
+            let shares = self.shares[*movable].iter();
+            for share in shares.filter(|of| !same || self.rules[of.rule].by_machine) {
                 let known = shared.iter().position(|of| of.rule == share.rule);
                 let index = known.unwrap_or_else(|| {
                     let rule = &self.rules[share.rule];
                     shared.push(SharedRule {
                         rule: share.rule,
-                        domains: classes.map(|class| rule.domain(problem, class)),
+                        domains: machines.map(|machine| rule.domain(problem, machine)),
                         brings: vec![DomainPods::default(); movables.len()],
                     });
                     shared.len() - 1
@@ -159,12 +172,19 @@ impl DomainRules {
             }
         }
         let [from, to] = shared.domains;
-        self.rules[shared.rule].broken(|domain, mut pods| {
+        let rule = &self.rules[shared.rule];
+        let changed = |domain, mut pods: DomainPods| {
             let sign = i64::from(Some(domain) == to) - i64::from(Some(domain) == from);
             pods.counted += sign * second.counted;
             pods.own += sign * second.own;
             pods
-        })
+        };
+        if !rule.is_by_domain() {
+            return rule.broken(changed);
+        }
+        let both = shared.domains.iter().flatten();
+        both.map(|domain| rule.broken_in(changed(*domain, rule.pods[*domain])))
+            .sum()
     }
 
     /// How many pods break any rule.
@@ -175,10 +195,14 @@ impl DomainRules {
 }
 
 impl DomainRule {
-    /// The domain of a class's machines; `None` where they are of none that counts.
-    fn domain(&self, problem: &Problem, class: LaunchOptionClassIndex) -> Option<DomainId> {
-        let class = &problem.classes[class];
-        let domain = class.domains[self.key];
+    /// The domain of a machine; `None` where it is of none that counts.
+    fn domain(&self, problem: &Problem, machine: ClassedMachine) -> Option<DomainId> {
+        let class = &problem.classes[machine.class];
+        let domain = if self.by_machine {
+            DomainId::at(machine.at.0)
+        } else {
+            class.domains[self.key]
+        };
         class.counts[self.counter].then_some(())?;
         counted(domain).filter(|domain| *domain < self.pods.next_index())
     }
@@ -197,6 +221,27 @@ impl DomainRule {
     }
 
     fn count_those_who_stay(&mut self, draft: &Draft<'_>, stays: &[Load]) {
+        if self.by_machine {
+            self.pods.grow_to(draft.machines.len());
+        } else {
+            self.count_those_on_nodes(draft);
+        }
+        let problem = draft.problem;
+        for ((at, machine), load) in draft.machines.indexed().zip(stays) {
+            let class = machine
+                .bound
+                .map(|(option, _)| problem.options[option].class);
+            if let Some(class) = class
+                && let Some(domain) = self.domain(problem, ClassedMachine { at, class })
+            {
+                let daemons = problem.classes[class].daemons[self.counter];
+                self.stay(problem, domain, load, daemons);
+            }
+        }
+    }
+
+    /// Counts pods that are on nodes, or come to places that stay.
+    fn count_those_on_nodes(&mut self, draft: &Draft<'_>) {
         let problem = draft.problem;
         let tally = &problem.counters[self.counter];
         let classes = problem.classes.iter().map(|class| class.domains[self.key]);
@@ -212,17 +257,6 @@ impl DomainRule {
                 counted(place.domains[self.key]).filter(|_| place.counts[self.counter])
             {
                 self.stay(problem, domain, load, 0);
-            }
-        }
-        for (machine, load) in draft.machines.iter().zip(stays) {
-            let class = machine
-                .bound
-                .map(|(option, _)| problem.options[option].class);
-            if let Some(class) = class
-                && let Some(domain) = self.domain(problem, class)
-            {
-                let daemons = problem.classes[class].daemons[self.counter];
-                self.stay(problem, domain, load, daemons);
             }
         }
     }
@@ -247,26 +281,39 @@ impl DomainRule {
                 let over = domains().map(|of| (of.counted - most).clamp(0, of.own));
                 over.sum()
             }
-            DomainDemand::InterPodConstraints => {
-                let lonely = domains().filter(|of| of.own > 0);
-                let (mut beside, mut all, mut most) = (0, 0, 0);
-                for of in lonely {
-                    let others = of.counted - of.own;
-                    beside += i64::from(others != 0);
-                    all += if of.counted == 0 { of.own } else { 0 };
+            DomainDemand::Beside { itself: true } => {
+                // Those in domains with others, or all of them in one.
+                let (mut alone, mut all, mut most) = (0, 0, 0);
+                for of in domains() {
+                    alone += if of.counted == of.own { of.own } else { 0 };
+                    all += of.own;
                     most = most.max(of.own);
                 }
-                if beside == 0 && all == 0 {
-                    // They are counted themselves, and alone.
-                    return domains().map(|of| of.own.max(0)).sum::<i64>() - most;
-                }
-                all
+                alone.min(all - most)
             }
+            DomainDemand::Beside { itself: false } | DomainDemand::Apart { .. } => {
+                domains().map(|of| self.broken_in(of)).sum()
+            }
+        }
+    }
+
+    /// Whether how many pods break the rule in a domain depends on nothing but what is there.
+    fn is_by_domain(&self) -> bool {
+        match &self.demand {
+            DomainDemand::Spread { .. } => false,
+            DomainDemand::Beside { itself } => !itself,
+            DomainDemand::Apart { .. } => true,
+        }
+    }
+
+    /// How many pods in one domain break a rule that is by domain.
+    fn broken_in(&self, pods: DomainPods) -> i64 {
+        match &self.demand {
             DomainDemand::Apart { itself } => {
-                let own = i64::from(*itself);
-                let over = domains().map(|of| (of.counted - own).clamp(0, of.own));
-                over.sum()
+                (pods.counted - i64::from(*itself)).clamp(0, pods.own)
             }
+            DomainDemand::Beside { .. } if pods.counted == 0 => pods.own,
+            DomainDemand::Beside { .. } | DomainDemand::Spread { .. } => 0,
         }
     }
 }
@@ -282,10 +329,10 @@ fn demands(lot: &Lot) -> Vec<(TallyIndex, DomainDemand)> {
         };
         (even.counter, demand)
     });
-    let wanted = asks
-        .wanted
-        .iter()
-        .map(|counter| (*counter, DomainDemand::InterPodConstraints));
+    let wanted = asks.wanted.iter().map(|counter| {
+        let itself = asks.feeds.contains(counter);
+        (*counter, DomainDemand::Beside { itself })
+    });
     let unwanted = asks.unwanted.iter().map(|(counter, _)| *counter);
     let apart = unwanted.chain(asks.forbidden.iter().copied());
     let apart = apart.map(|counter| {

@@ -1,5 +1,5 @@
 //! Which pods of a plan can change places by themselves, as plain numbers. A pod with required affinity to others on its machine
-//! goes with them. Of pods that are spread over machines, as many as every machine has stay where they are.
+//! goes with them, unless it has the choice of several. Of pods that are spread over machines, as many as every machine has stay where they are.
 
 use super::amounts::ResourceAmounts;
 use super::state::{Draft, Load};
@@ -36,7 +36,7 @@ impl Movable {
 /// What depends on the place of a lot's pods.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ties {
-    /// Pods on its machine have required affinity to it, or it to them.
+    /// Pods on its machine have required affinity to it, or it to them, and go where it goes.
     affinity: bool,
     /// It is counted by a wider topology than machines.
     wide: bool,
@@ -54,10 +54,12 @@ pub(super) struct Movables {
     pub(super) apart: IndexVec<LotIndex, Vec<LotIndex>>,
     /// By lot: of pods that are spread over machines, the number that every machine has; they stay.
     pub(super) even: IndexVec<LotIndex, usize>,
+    /// By lot: whether its pods have required affinity to any one of several pods, on its machine. They move by themselves.
+    pub(super) chooses: IndexVec<LotIndex, bool>,
 }
 
 impl Movables {
-    /// The movables of a plan. An unplaced pod with required affinity to placed ones moves with some of these: others in each
+    /// The movables of a plan. An unplaced pod that goes with placed ones moves with some of these: others in each
     /// attempt. Pods that can have no place at all are left out. Of pods that are spread over machines, no machine gets more than one that the others lack.
     pub(super) fn of(
         draft: &Draft<'_>,
@@ -66,7 +68,12 @@ impl Movables {
     ) -> Movables {
         let problem = draft.problem;
         let lots = problem.lots.indexes();
-        let ties: IndexVec<LotIndex, Ties> = lots.clone().map(|lot| ties(problem, lot)).collect();
+        let chooses: IndexVec<LotIndex, bool> =
+            lots.clone().map(|lot| chooses(problem, lot)).collect();
+        let ties: IndexVec<LotIndex, Ties> = lots
+            .clone()
+            .map(|lot| ties(problem, &chooses, lot))
+            .collect();
         let even = lots.clone().map(|lot| {
             if ties[lot].even {
                 on_every_machine(draft, lot)
@@ -103,7 +110,7 @@ impl Movables {
         let (waiting, _) = units::waiting(problem, left.collect(), DealMode::Apart);
         for unit in waiting {
             for _ in 0..unit.times {
-                match find_joined(problem, &unit.parts, &all, attempt) {
+                match find_joined(problem, &unit.parts, (&all, &chooses), attempt) {
                     Some(with) => join(problem, &mut all[with], &unit.parts),
                     None => {
                         let mut one = movable(problem, unit.parts.clone(), None);
@@ -119,6 +126,7 @@ impl Movables {
             all,
             apart: lots.map(|lot| find_apart(problem, &ties, lot)).collect(),
             even,
+            chooses,
         }
     }
 
@@ -147,17 +155,11 @@ impl Movables {
 fn find_joined(
     problem: &Problem,
     waiting: &[(LotIndex, usize)],
-    all: &IndexVec<MovableIndex, Movable>,
+    (all, chooses): (&IndexVec<MovableIndex, Movable>, &IndexVec<LotIndex, bool>),
     attempt: usize,
 ) -> Option<MovableIndex> {
     let (first, _) = waiting.first()?;
-    let asks = &problem.lots[*first].asks;
-    if asks.wants_itself
-        || !asks
-            .wanted
-            .iter()
-            .any(|counter| is_local(problem, *counter))
-    {
+    if chooses[*first] {
         return None;
     }
     let has = |movable: &Movable| {
@@ -232,7 +234,25 @@ pub(super) fn is_local(problem: &Problem, counter: TallyIndex) -> bool {
     classes.all(|class| class.domains[key] == FRESH)
 }
 
-fn ties(problem: &Problem, lot: LotIndex) -> Ties {
+/// Whether pods of a lot have required affinity to pods of which any one on their machine will do, and there are several; and
+/// nothing on their machine goes where they go.
+fn chooses(problem: &Problem, lot: LotIndex) -> bool {
+    let asks = &problem.lots[lot].asks;
+    let lots = || problem.lots.indexed();
+    let wanted = asks.wanted.iter();
+    let mut wanted = wanted
+        .filter(|counter| is_local(problem, **counter))
+        .peekable();
+    let has_several = |counter: &TallyIndex| {
+        let targets = lots().filter(|(_, of)| of.asks.feeds.contains(counter));
+        targets.map(|(_, of)| of.count).sum::<usize>() > 1
+    };
+    wanted.peek().is_some()
+        && wanted.all(|counter| !asks.feeds.contains(counter) && has_several(counter))
+        && !lots().any(|(other, _)| insists(problem, other, lot))
+}
+
+fn ties(problem: &Problem, chooses: &IndexVec<LotIndex, bool>, lot: LotIndex) -> Ties {
     let (mut of_lot, mut alone, mut others) = (Ties::default(), false, false);
     let fed = &problem.lots[lot].asks.feeds;
     for (other, of) in problem.lots.indexed() {
@@ -247,7 +267,7 @@ fn ties(problem: &Problem, lot: LotIndex) -> Ties {
             }
         };
         for counter in &of.asks.wanted {
-            see(*counter, &|ties| ties.affinity = true);
+            see(*counter, &|ties| ties.affinity |= !chooses[other]);
         }
         for even in &of.asks.spread {
             see(even.counter, &|ties| ties.counted = true);

@@ -2,7 +2,7 @@
 //! two machines at a time share their pods again until none carries more than it can.
 //!
 //! It computes with amounts alone, on the machines of one plan as they are bound: pods that may not share a machine never do, and
-//! rules about zones may be broken for a while ([`super::domains`]), as machines may carry too much. What comes out is laid out once more by all
+//! rules about zones, and about whose machine a pod is on, may be broken for a while ([`super::domains`]), as machines may carry too much. What comes out is laid out once more by all
 //! rules before it counts.
 
 use smallvec::SmallVec;
@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::amounts::ResourceAmounts;
 use super::anneal_machines::{self, Wanted};
 use super::cheapen::SeededRng;
-use super::domains::{DomainRules, SharedRule};
+use super::domains::{ClassedMachine, DomainRules, SharedRule};
 use super::movables::{Movable, Movables};
 use super::ruin_and_recreate;
 use super::state::{Draft, Load};
@@ -304,8 +304,8 @@ impl<'m, 'p> Overload<'m, 'p> {
         let sharing = self.sharing(first, second);
         let mut rng = std::mem::replace(&mut self.rng, SeededRng::new(0));
         let mut scarce = self.scarce([first, second], &sharing.of);
-        let classes = [self.machines[first].class, self.machines[second].class];
-        let shared = self.rules.shared(self.problem, &sharing.of, classes);
+        let both = [first, second].map(|at| self.classed(at));
+        let shared = self.rules.shared(self.problem, &sharing.of, both);
         let broken = |moves: u32| {
             let rules = shared.iter();
             let broken = |rule: &SharedRule| self.rules.broken(rule, sharing.on_second, moves);
@@ -438,14 +438,19 @@ impl<'m, 'p> Overload<'m, 'p> {
         !lots.any(|lot| apart(*lot))
     }
 
+    fn classed(&self, at: DraftMachineIndex) -> ClassedMachine {
+        let class = self.machines[at].class;
+        ClassedMachine { at, class }
+    }
+
     fn remove(&mut self, of: MovableIndex) {
-        let machine = &mut self.machines[self.places[of]];
+        let at = self.places[of];
+        let machine = &mut self.machines[at];
         for (sum, asked) in machine.sum.iter_mut().zip(&self.movables.all[of].asked) {
             *sum = sum.saturating_sub(*asked);
         }
         machine.on.retain(|on| *on != of);
-        let class = machine.class;
-        self.rules.add(self.problem, of, class, -1);
+        self.rules.add(self.problem, of, self.classed(at), -1);
     }
 
     fn put(&mut self, at: DraftMachineIndex, of: MovableIndex) {
@@ -454,8 +459,7 @@ impl<'m, 'p> Overload<'m, 'p> {
             *sum = sum.saturating_add(*asked);
         }
         machine.on.push(of);
-        let class = machine.class;
-        self.rules.add(self.problem, of, class, 1);
+        self.rules.add(self.problem, of, self.classed(at), 1);
         self.places[of] = at;
     }
 }
