@@ -425,6 +425,22 @@ mod tests {
                 "a storage that all hosts share",
             ),
             (
+                CopyRefused::StorageNotShared {
+                    storage: storage(),
+                    template: 8000,
+                },
+                "a storage in the list that is shared",
+            ),
+            (
+                CopyRefused::NoneOfStorages {
+                    each: vec![CopyRefused::NoStorage {
+                        storage: storage(),
+                        template: 8000,
+                    }],
+                },
+                "a storage that all hosts share",
+            ),
+            (
                 CopyRefused::NoBridge {
                     bridge: "vmbr1".into(),
                 },
@@ -446,6 +462,8 @@ mod tests {
             CopyRefused::NoStorage { .. } => 7,
             CopyRefused::NoBridge { .. } => 8,
             CopyRefused::StorageUnknown { .. } => 9,
+            CopyRefused::StorageNotShared { .. } => 10,
+            CopyRefused::NoneOfStorages { .. } => 11,
         });
         let named: BTreeSet<usize> = named.collect();
         assert_eq!(named.len(), all.len(), "each has one line");
