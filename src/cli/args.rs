@@ -87,9 +87,9 @@ pub(super) enum CliCommand {
     Snapshot(SnapshotOptions),
     /// What was decided and done, and why: from the record in the state directory, with the daemon running or not.
     ///
-    /// One line a decision that did something, and one for how it ended. Root and the daemon's user may read the record.
+    /// One line a decision that did something, and one for how it ended; one where something goes on hold or nothing is recorded. Root and the daemon's user may read the record.
     #[command(after_help = "Examples:\n  pve-autoscaler history --since 24h\n  \
-        pve-autoscaler history --since '2026-11-23 16:00' --until '2026-11-23 17:00'\n  \
+        pve-autoscaler history --since 'yesterday 16:00' --until 'yesterday 17:00'\n  \
         pve-autoscaler history --pod shop/web-7d4b9c6f5-x2x9k --detail")]
     History(HistoryOptions),
     /// Decide anew what was recorded, with this version of the program or another configuration, and show every difference.
@@ -299,8 +299,8 @@ pub(super) struct SnapshotOptions {
 /// Which part of the record.
 #[derive(Debug, Args)]
 pub(super) struct PartOptions {
-    /// Not before this: a time by this host's clock such as '2026-11-23 16:00' or '16:00' (today), one that names its zone such as
-    /// '2026-11-23T16:00:00Z', or how long ago, such as 24h or '2 days'.
+    /// Not before this: a time by this host's clock such as '2026-11-23 16:00', 16:00 (today), 'yesterday 16:00' or yesterday (its
+    /// beginning), one that names its zone such as '2026-11-23T16:00:00Z', or how long ago, such as 24h or '2 days'.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(super) since: Option<String>,
     /// Not after this; written as --since is.

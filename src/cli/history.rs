@@ -1,12 +1,11 @@
 //! `history`: what was decided and done, and why, from the record. Asks no daemon, but where its record is if its socket is named.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -16,7 +15,7 @@ use super::args::{ControlOptions, HistoryOptions};
 use super::causes::{SharedCauses, WhyCell};
 use super::control;
 use super::output::OutputFormat;
-use super::render::{one_line, whole_seconds};
+use super::render::one_line;
 use super::table::table;
 use super::times::{local, part_at, zone_name};
 use super::{CliFailure, print};
@@ -24,7 +23,12 @@ use crate::clock::Clock;
 use crate::controller::control::ControlCommand;
 use crate::model::time::Time;
 use crate::model::words;
-use crate::record::{Deed, DeedKind, Filter, History, ToldDeeds};
+use crate::record::words::{deed as deed_in_words, does};
+use crate::record::{Deed, DeedKind, Filter, History, IdleTime, ToldDeeds};
+
+mod lacking;
+
+use lacking::AskedTime;
 
 /// As `-o json` prints it.
 #[derive(Serialize, JsonSchema)]
@@ -37,6 +41,9 @@ pub(super) struct HistoryOutput<'a> {
     programs: &'a [Arc<str>],
     /// What was decided and done, the oldest first.
     deeds: &'a [Deed],
+    /// The times in which nothing was done that have something of the time that is asked for: something was on hold, or nothing is
+    /// recorded. Of whatever is asked for besides.
+    idle: &'a [IdleTime],
     /// What of the record could not be read.
     unread: Vec<String>,
 }
@@ -58,6 +65,8 @@ pub(super) fn run(options: &HistoryOptions) -> Result<(), CliFailure> {
     let most = usize::try_from(options.limit)?;
     let ToldDeeds {
         deeds: before,
+        idle,
+        known,
         damage: unread,
     } = history.find_deeds(&filter, most.saturating_add(BEFORE))?;
     let deeds = &before[before.len().saturating_sub(most)..];
@@ -68,6 +77,7 @@ pub(super) fn run(options: &HistoryOptions) -> Result<(), CliFailure> {
             version: SCHEMA_VERSION,
             programs: &programs,
             deeds,
+            idle: &idle,
             unread,
         };
         return options.output.show(&told, String::new);
@@ -75,8 +85,16 @@ pub(super) fn run(options: &HistoryOptions) -> Result<(), CliFailure> {
     for problem in &unread {
         super::say(&format!("pve-autoscaler: {}", one_line(problem)));
     }
+    let zone = TimeZone::system();
+    let asked = AskedTime {
+        filter: &filter,
+        idle: &idle,
+        known,
+        now,
+        zone: &zone,
+    };
     if deeds.is_empty() {
-        return print(&nothing_found(&history, &filter, &TimeZone::system())?);
+        return print(&asked.nothing_found(&history)?);
     }
     if deeds.len() == most {
         let lines = match most {
@@ -95,13 +113,8 @@ pub(super) fn run(options: &HistoryOptions) -> Result<(), CliFailure> {
         HistoryDepth::Lines
     };
     let wide = options.output == OutputFormat::Wide;
-    let text = told(
-        deeds,
-        &planned_at(&before),
-        (depth, wide),
-        &TimeZone::system(),
-    );
-    let text = recorded_by(&programs) + &text;
+    let table = told(deeds, &planned_at(&before), (depth, wide), &zone);
+    let text = recorded_by(&programs) + &asked.beside_rows() + &table;
     super::write(&options.output.laid_out(&text))
 }
 
@@ -127,132 +140,6 @@ fn recorded_by(programs: &[Arc<str>]) -> String {
         several => format!("versions {}", words::names(several)),
     };
     format!("Recorded by {}\n", one_line(&those))
-}
-
-/// Deeds among which names are looked for that the record knows.
-const LOOKED_AT: usize = 10_000;
-
-/// That there is nothing to tell, of what time the record is, and what it has instead of an unknown name.
-fn nothing_found(
-    history: &History,
-    filter: &Filter,
-    zone: &TimeZone,
-) -> Result<String, CliFailure> {
-    let all = history.deeds(&Filter::default(), LOOKED_AT)?;
-    let (Some(began), Some(last)) = (history.began()?, all.last()) else {
-        return Ok("Nothing is in the record yet.\n".to_owned());
-    };
-    let whole = filter.since.is_none() && filter.until.is_none();
-    let mut text = if whole {
-        "Nothing that concerns what you ask for is in the record.\n"
-    } else {
-        "Nothing was done in that time that concerns what you ask for.\n"
-    }
-    .to_owned();
-    for (what, wanted, known) in names_asked_for(filter, &all) {
-        if known.contains(&wanted) {
-            continue;
-        }
-        let mut named: Vec<&str> = known.iter().map(String::as_str).collect();
-        let near = similar::get_close_matches(wanted.as_str(), &named, NAMED, ALIKE);
-        if !near.is_empty() {
-            named = near;
-        }
-        let named = match named.len() {
-            0 => String::new(),
-            1..=NAMED => format!("; it knows {}", named.join(", ")),
-            more => format!(
-                "; it knows {} and {} more",
-                named[..NAMED].join(", "),
-                more - NAMED
-            ),
-        };
-        let _ = writeln!(text, "The record knows no {what} {wanted}{named}.");
-    }
-    for (from, until, host) in led_elsewhere(&all) {
-        if !overlaps(filter, from, until) {
-            continue;
-        }
-        let until = until.map_or_else(String::new, |until| {
-            format!(" until {}", local(until, zone))
-        });
-        let _ = writeln!(
-            text,
-            "From {}{until} the instance on {host} led, and what it did is in its own record: type history on {host}.",
-            local(from, zone),
-        );
-    }
-    let _ = writeln!(
-        text,
-        "The record begins at {}; what was done last in it was at {} ({}).",
-        local(began, zone),
-        local(last.at, zone),
-        zone_name(zone)
-    );
-    Ok(text)
-}
-
-/// Since when and until when (`None`: it still does) another instance led, and on which host.
-fn led_elsewhere(deeds: &[Deed]) -> Vec<(Time, Option<Time>, Arc<str>)> {
-    let mut spans: Vec<(Time, Option<Time>, Arc<str>)> = Vec::new();
-    for deed in deeds {
-        let DeedKind::Leads { leader } = &deed.kind else {
-            continue;
-        };
-        if let Some((_, until @ None, _)) = spans.last_mut() {
-            *until = Some(deed.at);
-        }
-        spans.extend(leader.clone().map(|host| (deed.at, None, host)));
-    }
-    spans
-}
-
-/// Whether such a span has something of the time that is asked for.
-fn overlaps(filter: &Filter, from: Time, until: Option<Time>) -> bool {
-    filter.until.is_none_or(|end| from <= end)
-        && filter
-            .since
-            .is_none_or(|begin| until.is_none_or(|until| until >= begin))
-}
-
-/// Names that are named instead of an unknown one.
-const NAMED: usize = 5;
-
-/// How alike a name must be to an unknown one to stand for all, 1 being the same.
-const ALIKE: f32 = 0.7;
-
-/// What is asked for by name, and the names of that kind in some deeds. Pods are left out: most of them have none.
-fn names_asked_for(
-    filter: &Filter,
-    deeds: &[Deed],
-) -> Vec<(&'static str, String, BTreeSet<String>)> {
-    let mut known: [BTreeSet<String>; 3] = Default::default();
-    for deed in deeds {
-        match &deed.kind {
-            DeedKind::Planned {
-                machine,
-                node,
-                pool,
-                ..
-            } => {
-                known[0].insert(machine.to_string());
-                known[1].extend(node.as_ref().map(ToString::to_string));
-                known[2].extend(pool.as_ref().map(ToString::to_string));
-            }
-            DeedKind::NotBegun { machine, .. } | DeedKind::Ended { machine, .. } => {
-                known[0].insert(machine.to_string());
-            }
-            _ => {}
-        }
-    }
-    // A machine's node has its name.
-    let machines = known[0].clone();
-    known[1].extend(machines);
-    let wanted = [&filter.machine, &filter.node, &filter.pool];
-    let kinds = ["machine", "node", "pool"].into_iter().zip(wanted);
-    let all = kinds.zip(known);
-    all.filter_map(|((kind, wanted), known)| Some((kind, wanted.clone()?, known)))
-        .collect()
 }
 
 /// Where the daemon that answers at a socket has its record, and the time by its clock.
@@ -376,23 +263,6 @@ fn verb(deed: &Deed) -> Option<&str> {
     }
 }
 
-/// What an action does, as the end of a sentence that begins with the decision.
-fn does(action: &str) -> &str {
-    match action {
-        "create" => "make",
-        "continue" => "go on with",
-        "remove" => "remove",
-        "release" => "keep after all",
-        "delete_node" => "delete the Node of",
-        "delete_placeholder" => "delete the placeholder of",
-        "drop_intent" => "forget",
-        "start" => "start",
-        "relabel" => "relabel",
-        "update" => "update in place the VM of",
-        other => other,
-    }
-}
-
 /// Hosts that are named where machines are made or removed together. Of more their number is told.
 const NAMED_HOSTS: usize = 4;
 
@@ -486,143 +356,17 @@ fn details(deed: &Deed, depth: HistoryDepth) -> Vec<DeedRow> {
 
 /// One line for what is no plan.
 fn row(deed: &Deed, planned: &PlannedAt, zone: &TimeZone) -> DeedRow {
-    let (what, why) = match &deed.kind {
-        DeedKind::Planned { machine, why, .. } => (machine.to_string(), why.clone()),
-        DeedKind::Begun { program } => {
-            (format!("a record begins, version {program}"), String::new())
-        }
-        DeedKind::NotBegun {
-            action,
-            machine,
-            why,
-        } => (
-            format!("not begun: {} {machine}", does(action)),
-            why.clone(),
-        ),
+    let after = match &deed.kind {
         DeedKind::Ended {
-            action,
-            machine,
-            failure,
-        } => ended(
-            action,
-            machine,
-            failure.as_deref(),
-            planned.get(&(machine.clone(), Course::of(action))),
-            deed.at,
-        ),
-        // What is asked of something is asked by its name.
-        DeedKind::Asked { asked, why, by } if asked == "retry" || asked.starts_with("evacuate") => {
-            let by = by.as_ref().map(|by| format!("by {by}"));
-            let what = format!("somebody asked: {asked} {why}");
-            (what, by.unwrap_or_default())
-        }
-        DeedKind::Asked { asked, why, .. } => (format!("somebody asked: {asked}"), why.clone()),
-        DeedKind::Leads { leader: None } => {
-            ("this host's instance leads".to_owned(), String::new())
-        }
-        DeedKind::Leads { leader: Some(host) } => (
-            format!("the instance on {host} leads"),
-            format!("what it does is in its own record: type history on {host}"),
-        ),
-        DeedKind::Pod { verdict, report } => (
-            format!("the pod: {}", pod_word(verdict.as_deref())),
-            said(report, zone),
-        ),
-        DeedKind::Node { verdict, report } => (
-            format!("the node: {}", node_word(verdict.as_deref(), report)),
-            said(report, zone),
-        ),
-        DeedKind::Lost { many } => (
-            format!("{many} decisions and events could not be recorded"),
-            "the log of that time says why".to_owned(),
-        ),
+            action, machine, ..
+        } => planned
+            .get(&(machine.clone(), Course::of(action)))
+            .map(|planned| deed.at.since(*planned)),
+        _ => None,
     };
+    let (what, why) = deed_in_words(deed, after, |at| local(at, zone));
     let why = WhyCell::one(&why, "");
     (local(deed.at, zone), one_line(&what), why)
-}
-
-/// How an action ended.
-fn ended(
-    action: &str,
-    machine: &str,
-    failure: Option<&str>,
-    planned: Option<&Time>,
-    at: Time,
-) -> (String, String) {
-    if let Some(failure) = failure {
-        let what = format!("failed: {} {machine}", does(action));
-        return (what, failure.to_owned());
-    }
-    let after = planned.map(|planned| format!("after {}", whole_seconds(at.since(*planned))));
-    let what = match action {
-        "create" | "continue" => format!("{machine} is a working node"),
-        "remove" => format!("{machine} is gone"),
-        other => format!("done: {} {machine}", does(other)),
-    };
-    (what, after.unwrap_or_default())
-}
-
-/// A verdict on a pod in words.
-fn pod_word(verdict: Option<&str>) -> String {
-    let words = match verdict {
-        None => "bound or gone",
-        Some("fits_node") => "fits on a node",
-        Some("fits_machine") => "waits for a machine",
-        Some("triggers") => "a machine is made for it",
-        Some("batched") => "waits for its batch",
-        Some("held") => "held back",
-        Some("no_compatible_pool") => "no pool can run it",
-        Some("ignored") => "calls for no node",
-        Some("unread") => "not known yet",
-        Some(other) => other,
-    };
-    words.to_owned()
-}
-
-/// A verdict on a node in words.
-fn node_word(verdict: Option<&str>, report: &Value) -> String {
-    let code = report.pointer("/details/code").and_then(Value::as_str);
-    match (verdict, code) {
-        // It stays for now, and that is the least of what is to be said of it.
-        (Some("kept"), Some("given_up")) => "given up".to_owned(),
-        (Some(other), _) => other.replace('_', " "),
-        (None, _) => "gone".to_owned(),
-    }
-}
-
-/// What a verdict says, whatever its form: a node, a machine, reasons.
-fn said(report: &Value, zone: &TimeZone) -> String {
-    let text = |key: &str| report.get(key).map(plain);
-    let until = report.get("until").and_then(Value::as_str);
-    // A sentence that names the time itself says what is then.
-    let why = report.get("why").and_then(Value::as_str);
-    let until = until.filter(|until| !why.is_some_and(|why| why.contains(until)));
-    let until = until.and_then(|at| at.parse::<Timestamp>().ok());
-    let until = until.map(|at| format!("until {}", local(Time(at.as_millisecond()), zone)));
-    let mut parts = ["node", "machine", "why", "by"].map(text).to_vec();
-    parts.push(until);
-    parts
-        .into_iter()
-        .flatten()
-        .filter(|text| !text.is_empty())
-        .collect::<Vec<_>>()
-        .join("; ")
-}
-
-/// JSON as text for people.
-fn plain(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        Value::Object(map) => {
-            let parts = map
-                .iter()
-                .map(|(key, value)| format!("{key}: {}", plain(value)));
-            parts.collect::<Vec<_>>().join("; ")
-        }
-        Value::Array(list) => list.iter().map(plain).collect::<Vec<_>>().join(", "),
-        other => other.to_string(),
-    }
 }
 
 #[cfg(test)]

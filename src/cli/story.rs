@@ -217,6 +217,13 @@ fn tell_machine(text: &mut String, story: &NodeStory, wide: bool, now: Time) {
             if let Some(made) = &machine.made {
                 let _ = writeln!(text, "It was {}", one_line(&made.to_string()));
             }
+            if let Some(host) = &machine.made_by {
+                let name = &machine.name;
+                let sentence = format!(
+                    "It was made while the instance on {host} led, and why it is on its host is in that one's record: type `pve-autoscaler history --machine {name}` on {host}"
+                );
+                let _ = writeln!(text, "{}", one_line(&sentence));
+            }
         }
         None => {
             let _ = writeln!(text, "Node {}: not ours, never removed", story.node);
@@ -683,6 +690,7 @@ mod tests {
                         other: None,
                     },
                 )),
+                made_by: None,
                 step: Some((Step::Done, NOW)),
                 waits: None,
                 failure: None,
@@ -914,6 +922,7 @@ mod tests {
             vmid: 9001,
             standing: "up".into(),
             made: None,
+            made_by: None,
             step: Some((Step::Done, NOW)),
             waits: None,
             failure: None,

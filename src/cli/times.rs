@@ -14,7 +14,7 @@ use crate::record::Filter;
 /// What stands between columns at least.
 const GAP: &str = "  ";
 /// What a point in time may be.
-const EXPECTED: &str = "expected a time such as '2026-11-23 16:00', '16:00', yesterday or '2026-11-23T16:00:00Z', or how long ago, such as 24h or '2 days'";
+const EXPECTED: &str = "expected a time such as '2026-11-23 16:00', 16:00, 'yesterday 16:00', today or '2026-11-23T16:00:00Z', or how long ago, such as 24h or '2 days'";
 
 /// Reads a point in time that was typed at `now`.
 pub(super) fn read(text: &str, now: Time, zone: &TimeZone) -> anyhow::Result<Time> {
@@ -42,23 +42,7 @@ pub(super) fn read(text: &str, now: Time, zone: &TimeZone) -> anyhow::Result<Tim
             "{text:?} is no point in time: {of_day}{text}h or {text}min ago? {EXPECTED}"
         ));
     }
-    let day = match text.to_ascii_lowercase().as_str() {
-        "today" => Some(here.date()),
-        "yesterday" => Some(here.date().yesterday().with_context(wrong)?),
-        _ => None,
-    };
-    if let Some(day) = day {
-        return Ok(millis(day.to_zoned(zone.clone()).with_context(wrong)?));
-    }
-    // `9:00` is meant as it is said.
-    let hour_alone = text.find(':') == Some(1);
-    let of_day = if hour_alone {
-        format!("0{text}")
-    } else {
-        text.to_owned()
-    };
-    if let Ok(clock) = of_day.parse::<OfDay>() {
-        let at = here.date().to_datetime(clock);
+    if let Some(at) = day_and_time(text, here.date()) {
         return Ok(millis(at.to_zoned(zone.clone()).with_context(wrong)?));
     }
     let span = text.strip_suffix("ago").map_or(text, str::trim_end);
@@ -67,6 +51,35 @@ pub(super) fn read(text: &str, now: Time, zone: &TimeZone) -> anyhow::Result<Tim
         return Err(wrong());
     }
     Ok(millis(here.checked_sub(ago).with_context(wrong)?))
+}
+
+/// A day by its word, a time of day, or both in either order: `yesterday`, `16:00`, `yesterday 16:00`, `9:30 today`, `yesterday at 16:00`.
+/// A day alone is its beginning, a time of day alone is one of today.
+fn day_and_time(text: &str, today: Date) -> Option<DateTime> {
+    let (mut day, mut clock) = (None, None);
+    for word in text.split_whitespace() {
+        match word.to_ascii_lowercase().as_str() {
+            "today" if day.is_none() => day = Some(today),
+            "yesterday" if day.is_none() => day = Some(today.yesterday().ok()?),
+            "at" if day.is_some() && clock.is_none() => {}
+            other if clock.is_none() => clock = Some(time_of_day(other)?),
+            _ => return None,
+        }
+    }
+    if day.is_none() && clock.is_none() {
+        return None;
+    }
+    let clock = clock.unwrap_or(OfDay::midnight());
+    Some(day.unwrap_or(today).to_datetime(clock))
+}
+
+/// A time of day: `9:00` is meant as it is said.
+fn time_of_day(text: &str) -> Option<OfDay> {
+    let two_digits = match text.find(':')? {
+        1 => format!("0{text}"),
+        _ => text.to_owned(),
+    };
+    two_digits.parse().ok()
 }
 
 /// The part of the record that is asked for.
@@ -220,6 +233,11 @@ mod tests {
             ("9:05", "2026-11-24T08:05:00Z"),
             ("Yesterday", "2026-11-22T23:00:00Z"),
             ("today", "2026-11-23T23:00:00Z"),
+            ("yesterday 16:00", "2026-11-23T15:00:00Z"),
+            ("  yesterday   9:30 ", "2026-11-23T08:30:00Z"),
+            ("16:00 yesterday", "2026-11-23T15:00:00Z"),
+            ("Yesterday at 16:00:30", "2026-11-23T15:00:30Z"),
+            ("today 8:15", "2026-11-24T07:15:00Z"),
         ] {
             assert_eq!(at(text).expect(text), time, "{text}");
         }
@@ -234,6 +252,12 @@ mod tests {
             "2026-13-01",
             "16",
             "600",
+            "yesterday today",
+            "yesterday 25:00",
+            "16:00 17:00",
+            "at 16:00",
+            "yesterday 16",
+            "tomorrow 16:00",
         ] {
             let error = at(wrong).expect_err(wrong);
             assert!(error.to_string().contains("no point in time"), "{error}");

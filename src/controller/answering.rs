@@ -226,7 +226,7 @@ impl Answering {
 
 /// The answer of a turn; one for which the record may be read is made beside the loop.
 async fn told(question: TurnQuestion, turn: Arc<Turn>) -> ControlAnswer {
-    if !matches!(question, TurnQuestion::Node(_)) {
+    if !matches!(question, TurnQuestion::Node(_) | TurnQuestion::Pod(_)) {
         return question.answer(&turn);
     }
     let told = tokio::task::spawn_blocking(move || question.answer(&turn));

@@ -30,7 +30,7 @@ pub enum TurnQuestion {
 }
 
 impl TurnQuestion {
-    /// The answer of one turn. That about a node may read the record, and is made beside the loop.
+    /// The answer of one turn. That about a pod or a node may read the record, and is made beside the loop.
     pub fn answer(&self, turn: &Turn) -> ControlAnswer {
         let asked = Asked {
             snapshot: &turn.snapshot,
@@ -50,10 +50,11 @@ impl TurnQuestion {
                 Some(mut story) => {
                     if let Some(machine) = &mut story.machine {
                         work_on(turn, machine);
-                        let seen = turn.snapshot.machines.get(&machine.name);
-                        let made =
-                            seen.and_then(|seen| turn.made.find(&machine.name, seen.mark.created));
-                        machine.made = made;
+                        if let Some(seen) = turn.snapshot.machines.get(&machine.name) {
+                            let created = seen.mark.created;
+                            machine.made = turn.made.find(&machine.name, created);
+                            machine.made_by = turn.made.maker(&machine.name, created);
+                        }
                     }
                     if let Some(machine) = &mut story.replacement {
                         work_on(turn, machine);
@@ -96,9 +97,18 @@ fn not_seen(turn: &Turn, key: &ObjectKey) -> String {
     }
     others.sort();
     let named = like_it(&others);
-    let why =
-        unsure(turn, ["kube/pods"]).unwrap_or_else(|| "ended pods are not kept in view".to_owned());
-    format!("no pod {key} is seen{named}; {why}")
+    let was = if turn.made.has_recorded_pod(key) {
+        format!("; `pve-autoscaler history --pod {key}` has what became of it")
+    } else {
+        String::new()
+    };
+    let why = unsure(turn, ["kube/pods"]);
+    let why = why.or_else(|| {
+        was.is_empty()
+            .then(|| "ended pods are not kept in view".to_owned())
+    });
+    let why = why.map_or_else(String::new, |why| format!("; {why}"));
+    format!("no pod {key} is seen{was}{named}{why}")
 }
 
 /// That what is not seen may be there all the same, and why: one of these sources was not read yet, or cannot be read now.

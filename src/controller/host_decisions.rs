@@ -9,10 +9,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::controller::turn::Turn;
+use crate::kubernetes::lease;
+use crate::model::cluster::ObjectKey;
 use crate::model::host_choice::HostDecision;
 use crate::model::region::{Machine, Step};
 use crate::model::time::Time;
-use crate::record::History;
+use crate::record::{History, ReadError};
 
 /// The record is read no longer for one machine: its decision lies in one segment, of which a slow processor reads the whole in less.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -39,6 +41,8 @@ struct RecordLookup {
     machine: Arc<str>,
     created: Time,
     found: Option<HostDecision>,
+    /// Who led then, where nothing was found and another instance did.
+    leader: Option<Arc<str>>,
 }
 
 impl HostDecisions {
@@ -86,27 +90,58 @@ impl HostDecisions {
             return last.found.clone();
         }
         let found = read(record, machine, created);
+        let leader = match &found {
+            Some(_) => None,
+            None => read_leader(record, created),
+        };
         *last = Some(RecordLookup {
             machine: machine.into(),
             created,
             found: found.clone(),
+            leader,
         });
         found
     }
 
+    /// The host of the instance that made a machine at exactly this time, where the record does not have the machine's making and another
+    /// instance led then. May read the record, as [`find`](Self::find) does.
+    pub fn maker(&self, machine: &str, created: Time) -> Option<Arc<str>> {
+        if self.find(machine, created).is_some() {
+            return None;
+        }
+        let last = locked(&self.0.last);
+        let last = last.as_ref()?;
+        let same = (&*last.machine, last.created) == (machine, created);
+        let leader = last.leader.as_deref().filter(|_| same)?;
+        Some(lease::host_of(leader).into())
+    }
+
     /// Whether the record has a machine of this name. Reads the record, which takes seconds at the most and is no work for the loop's thread.
     pub fn has_recorded(&self, machine: &str) -> bool {
+        self.look_up(|history, in_time| history.has_machine(machine, in_time))
+    }
+
+    /// Whether the record tells what became of a pod. Reads the record, as [`has_recorded`](Self::has_recorded) does.
+    pub fn has_recorded_pod(&self, pod: &ObjectKey) -> bool {
+        self.look_up(|history, in_time| history.has_pod(pod, in_time))
+    }
+
+    /// Whether something is in the record, for some seconds at the most.
+    fn look_up(
+        &self,
+        has: impl FnOnce(&History, &mut dyn FnMut() -> bool) -> Result<bool, ReadError>,
+    ) -> bool {
         let Some(record) = self.0.record.as_deref() else {
             return false;
         };
         // One reads at a time.
         let _last = locked(&self.0.last);
         let began = Instant::now();
-        let in_time = || began.elapsed() < LONGEST;
+        let mut in_time = || began.elapsed() < LONGEST;
         let history = History::open(record);
-        let found = history.and_then(|history| history.has_machine(machine, in_time));
+        let found = history.and_then(|history| has(&history, &mut in_time));
         found.unwrap_or_else(|error| {
-            tracing::debug!(machine, %error, "whether it was ours was not read");
+            tracing::debug!(%error, "whether the record has it was not read");
             false
         })
     }
@@ -130,6 +165,18 @@ fn read(record: &Path, machine: &str, created: Time) -> Option<HostDecision> {
             None
         }
     }
+}
+
+/// Looks into the record for another instance that led at a time.
+fn read_leader(record: &Path, at: Time) -> Option<Arc<str>> {
+    let began = Instant::now();
+    let in_time = || began.elapsed() < LONGEST;
+    let history = History::open(record);
+    let found = history.and_then(|history| history.other_leader(at, in_time));
+    found.unwrap_or_else(|error| {
+        tracing::debug!(%error, "who led was not read");
+        None
+    })
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

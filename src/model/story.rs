@@ -230,6 +230,9 @@ pub struct MachineFacts {
     /// The decision that made it, with why it came to its host; absent where that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<HostDecision>,
+    /// The host of the instance that led when it was made, where that was another one: the decision is in that one's record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_by: Option<Arc<str>>,
     /// The step it is in, and since when; absent where nobody knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<(Step, Time)>,

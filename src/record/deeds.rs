@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::change::ValueChange;
+use super::idle::{self, HoldsByTime, IdleTime};
 use super::line::{self, Deed, DeedKind, ReadLine, action, machine};
 use super::query::{Filter, failure};
 use crate::model::time::Time;
@@ -28,12 +29,37 @@ pub(super) struct FoundDeeds<'a> {
     told: Option<Value>,
     /// The report does not know Kubernetes, as after a start of the daemon: that something is not in it says nothing.
     unread: bool,
+    /// The node of the pod that is asked for.
+    bound: Option<Arc<str>>,
+    /// What was on hold, whatever is asked for.
+    pub(super) holds: HoldsByTime,
 }
 
 /// Verdicts by name, as a whole state has them.
 #[derive(Deserialize)]
 struct Whole {
+    #[serde(default)]
+    snapshot: WholeSnapshot,
     decision: WholeDecision,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WholeSnapshot {
+    cluster: WholeCluster,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WholeCluster {
+    pods: BTreeMap<String, PodNode>,
+}
+
+/// Where a pod is.
+#[derive(Deserialize)]
+struct PodNode {
+    #[serde(default)]
+    node: Option<Arc<str>>,
 }
 
 #[derive(Deserialize)]
@@ -64,7 +90,22 @@ impl<'a> FoundDeeds<'a> {
             verdict: None,
             told: None,
             unread: false,
+            bound: None,
+            holds: HoldsByTime::default(),
         }
+    }
+
+    /// The deeds, with how the times began and ended in which nothing was done, where everything is asked for; and these times.
+    pub(super) fn finish(self) -> (VecDeque<Deed>, Vec<IdleTime>) {
+        let (mut deeds, mut idle) = (self.deeds, self.holds.idle_times());
+        if self.filter.is_open() {
+            idle::put_among(&mut deeds, idle.clone(), |at| self.filter.holds_time(at));
+            let over = deeds.len().saturating_sub(self.most.max(1));
+            deeds.drain(..over);
+        }
+        let (since, until) = (self.filter.since, self.filter.until);
+        idle.retain(|one| one.overlaps(since, until));
+        (deeds, idle)
     }
 
     fn tell(&mut self, at: Time, kind: DeedKind) {
@@ -83,6 +124,7 @@ impl<'a> FoundDeeds<'a> {
     }
 
     pub(super) fn look(&mut self, line: &ReadLine) {
+        self.holds.take(line);
         if let Some(number) = line.number {
             self.number = number;
         }
@@ -170,38 +212,7 @@ impl<'a> FoundDeeds<'a> {
             (None, Some(node)) => ("nodes", node.clone()),
             (None, None) => return,
         };
-        if let Some(state) = &line.state {
-            let whole = serde_json::from_str::<Whole>(state.get());
-            let Ok(mut report) = whole.map(|whole| whole.decision.report) else {
-                return;
-            };
-            self.unread = lacks_kubernetes(&report.unread);
-            let verdicts = if list == "pods" {
-                &mut report.pods
-            } else {
-                &mut report.nodes
-            };
-            self.verdict = verdicts.remove(&key);
-        } else if let Some(changes) = line.changes.as_ref()
-            && (changes.get().contains(&key) || changes.get().contains("\"unread\""))
-            && let Ok(changes) = serde_json::from_str::<Vec<ValueChange>>(changes.get())
-        {
-            let path = ["decision", "report", list, key.as_str()];
-            for change in changes {
-                match change {
-                    ValueChange::Set(at, value) if at == path => self.verdict = Some(value),
-                    ValueChange::Gone((at,)) if at == path => self.verdict = None,
-                    ValueChange::Set(at, value) if at == UNREAD => {
-                        self.unread = lacks_kubernetes(&value);
-                    }
-                    ValueChange::Gone((at,)) if at == UNREAD => self.unread = false,
-                    _ => {}
-                }
-            }
-        } else {
-            return;
-        }
-        if self.verdict.is_none() && self.unread {
+        if !self.read_verdict(line, list, &key) || (self.verdict.is_none() && self.unread) {
             return;
         }
         // Numbers and times in the reasons change all the while. What a node that is given up waits for does not, and one after the other
@@ -210,8 +221,12 @@ impl<'a> FoundDeeds<'a> {
             let get = |place: &str| verdict.as_ref().and_then(|it| it.pointer(place)).cloned();
             GIST.map(get)
         };
-        if gist(&self.verdict) != gist(&self.told) {
-            let is = self.verdict.clone();
+        // That a pod is bound is told of one that waited.
+        let bound = self.bound.as_ref().filter(|_| list == "pods");
+        let bound = bound.filter(|_| self.told.is_some());
+        let bound = bound.map(|node| serde_json::json!({ "node": node }));
+        let is = self.verdict.clone().or(bound);
+        if gist(&is) != gist(&self.told) {
             self.told.clone_from(&is);
             let verdict = line::text(is.as_ref().and_then(|it| it.get("verdict")));
             let verdict = verdict.map(|name| name.to_string());
@@ -223,6 +238,50 @@ impl<'a> FoundDeeds<'a> {
             };
             self.tell(line.at, kind);
         }
+    }
+
+    /// Reads what a record says of the pod or node. False: it says nothing of it.
+    fn read_verdict(&mut self, line: &ReadLine, list: &str, key: &str) -> bool {
+        if let Some(state) = &line.state {
+            let whole = serde_json::from_str::<Whole>(state.get());
+            let Ok(mut whole) = whole else {
+                return false;
+            };
+            let pod = whole.snapshot.cluster.pods.remove(key);
+            self.bound = pod.and_then(|pod| pod.node);
+            let mut report = whole.decision.report;
+            self.unread = lacks_kubernetes(&report.unread);
+            let verdicts = if list == "pods" {
+                &mut report.pods
+            } else {
+                &mut report.nodes
+            };
+            self.verdict = verdicts.remove(key);
+        } else if let Some(changes) = line.changes.as_ref()
+            && (changes.get().contains(key) || changes.get().contains("\"unread\""))
+            && let Ok(changes) = serde_json::from_str::<Vec<ValueChange>>(changes.get())
+        {
+            let path = ["decision", "report", list, key];
+            let seen = ["snapshot", "cluster", list, key];
+            for change in changes {
+                match change {
+                    ValueChange::Set(at, value) if at == path => self.verdict = Some(value),
+                    ValueChange::Gone((at,)) if at == path => self.verdict = None,
+                    ValueChange::Set(at, value) if at == UNREAD => {
+                        self.unread = lacks_kubernetes(&value);
+                    }
+                    ValueChange::Gone((at,)) if at == UNREAD => self.unread = false,
+                    ValueChange::Set(at, pod) if at == seen => {
+                        self.bound = line::text(pod.get("node"));
+                    }
+                    ValueChange::Gone((at,)) if at == seen => self.bound = None,
+                    _ => {}
+                }
+            }
+        } else {
+            return false;
+        }
+        true
     }
 }
 

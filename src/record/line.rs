@@ -67,6 +67,11 @@ pub(super) enum LineContent<'a> {
         /// How many, and until when.
         skipped: Skipped,
     },
+    /// Nothing is recorded after this: the daemon ends, or its configuration was read anew.
+    Stopped {
+        /// The decisions since the record before.
+        skipped: Skipped,
+    },
     /// An action of a plan was not begun.
     NotBegun {
         /// The decision that planned it.
@@ -351,9 +356,9 @@ pub enum DeedKind {
     },
     /// What becomes of a pod is another now. Told where one pod is asked for.
     Pod {
-        /// The verdict's name; `None`: it is bound or gone.
+        /// The verdict's name; `None`: it is bound, or gone.
         verdict: Option<String>,
-        /// The verdict as the report had it.
+        /// The verdict as the report had it; of a bound pod `node` alone, of one that is gone nothing.
         report: Value,
     },
     /// Why a node stays or goes is another now. Told where one node is asked for.
@@ -367,6 +372,31 @@ pub enum DeedKind {
     Lost {
         /// How many, with events.
         many: u64,
+    },
+    /// Something is on hold from now on, for a minute at least.
+    OnHold {
+        /// What: `everything`, `scale-up`, `scale-down`, `region NAME` or `pool NAME`.
+        scope: Arc<str>,
+        /// Why, in words.
+        why: Arc<str>,
+        /// Until when; `None`: as far as the record goes.
+        until: Option<Time>,
+    },
+    /// Something is on hold no longer.
+    HoldEnded {
+        /// What.
+        scope: Arc<str>,
+        /// Why it was, in words.
+        why: Arc<str>,
+        /// Since when it was.
+        since: Time,
+    },
+    /// Nothing is recorded from now on.
+    Unrecorded {
+        /// Until when; `None`: the record ends here.
+        until: Option<Time>,
+        /// Why, as far as the record shows it.
+        why: String,
     },
 }
 

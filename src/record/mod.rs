@@ -29,6 +29,7 @@ mod change;
 mod copy;
 mod deeds;
 mod frame;
+mod idle;
 mod known;
 mod line;
 mod query;
@@ -36,8 +37,10 @@ mod read;
 pub mod replay;
 mod store;
 mod timeline;
+pub mod words;
 mod writer;
 
+pub use idle::{IdleCause, IdleTime, LONGEST_SILENCE};
 pub use line::{Deed, DeedKind, Point, PoolPoint};
 pub use query::{Filter, History, Recorded, RecordedMachine, RecordedStep, ToldDeeds};
 pub use read::ReadError;

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::deeds::FoundDeeds;
 use super::frame::{SegmentEnd, SegmentReader};
+use super::idle::IdleTime;
 use super::line::{self, Deed, DeedKind, Point, ReadLine, machine};
 use super::read::{ReadError, RebuiltState, RecordReader, segments_at};
 use super::store::SegmentFile;
@@ -81,7 +82,7 @@ impl Filter {
     }
 
     /// Whether everything is asked for.
-    pub(super) fn is_open(&self) -> bool {
+    pub fn is_open(&self) -> bool {
         self.pod.is_none() && self.node.is_none() && self.machine.is_none() && self.pool.is_none()
     }
 }
@@ -97,6 +98,10 @@ pub struct History {
 pub struct ToldDeeds {
     /// The latest deeds, in the order in which they were recorded.
     pub deeds: Vec<Deed>,
+    /// The times in which nothing was done that have something of the part, whatever else is asked for.
+    pub idle: Vec<IdleTime>,
+    /// Up to when something is recorded; `None`: nothing is.
+    pub known: Option<Time>,
     /// What of the part could not be read.
     pub damage: Vec<String>,
 }
@@ -214,8 +219,12 @@ impl History {
         while let Some(line) = records.next()? {
             found.look(&line);
         }
+        let known = found.holds.known();
+        let (deeds, idle) = found.finish();
         Ok(ToldDeeds {
-            deeds: found.deeds.into(),
+            deeds: deeds.into(),
+            idle,
+            known,
             damage: records.damage,
         })
     }

@@ -1,11 +1,12 @@
 //! The last days for the page: numbers, deeds and machines in one reading, the newest segment first, within limits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::deeds::FoundDeeds;
+use super::idle::{self, HoldsByTime, IdleTime};
 use super::line::{Deed, DeedKind, Point};
 use super::query::{Filter, History, RecordedStep, phase, thin};
 use super::read::{ReadError, RecordReader};
@@ -28,6 +29,8 @@ pub struct Timeline {
     pub points: Vec<Point>,
     /// What was decided, and what came of it. The actions as they were planned, and why hosts were chosen, are left out.
     pub deeds: Vec<Deed>,
+    /// The times in which nothing was done.
+    pub idle: Vec<IdleTime>,
     /// Steps that ended, by machine.
     pub steps: BTreeMap<Arc<str>, Vec<RecordedStep>>,
     /// Reading was given up; what is older than the first of these is missing.
@@ -51,6 +54,7 @@ impl History {
         mut go_on: impl FnMut() -> bool,
     ) -> Result<Timeline, ReadError> {
         let mut told = Timeline::default();
+        let mut holds = HoldsByTime::default();
         // Each segment begins with a whole state and stands alone.
         for segment in self.segments(filter)?.into_iter().rev() {
             let mut part = Part::new(filter, most);
@@ -69,9 +73,27 @@ impl History {
                 told.cut = true;
                 break;
             }
+            holds.put_before(std::mem::take(&mut part.deeds.holds));
             part.put_before(&mut told, most);
         }
+        told.tell_idle(filter, holds.idle_times(), most);
         Ok(told)
+    }
+}
+
+impl Timeline {
+    /// Takes the times in which nothing was done. The end of the record is none of them: whoever shows it runs.
+    fn tell_idle(&mut self, filter: &Filter, mut idle: Vec<IdleTime>, most: Most) {
+        idle.retain(|one| one.overlaps(filter.since, filter.until) && !one.is_end());
+        if filter.is_open() {
+            let mut deeds = VecDeque::from(std::mem::take(&mut self.deeds));
+            idle::put_among(&mut deeds, idle.clone(), |at| filter.holds_time(at));
+            let over = deeds.len().saturating_sub(most.deeds);
+            self.more |= over > 0;
+            deeds.drain(..over);
+            self.deeds = deeds.into();
+        }
+        self.idle = idle;
     }
 }
 

@@ -327,11 +327,16 @@ impl Writer {
                 other => self.event(&other),
             }
         }
-        let until = self.skipped.until;
-        if let Some(at) = until
-            && self.open.is_some()
-        {
-            self.quiet(at);
+        self.stopped();
+    }
+
+    /// Says that nothing is recorded after this, and up to when it was as before.
+    fn stopped(&mut self) {
+        let last = self.skipped.until.max(self.written);
+        if let Some(at) = last.filter(|_| self.open.is_some() && self.may_write()) {
+            let skipped = self.skipped();
+            let done = self.write(LineContent::Stopped { skipped }, at, false);
+            self.after(done, at);
         }
     }
 

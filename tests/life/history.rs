@@ -132,6 +132,22 @@ fn history_and_replay_answer_with_the_daemon_stopped() {
         assert_eq!(failed.status.code(), Some(1), "{arguments:?}");
         assert!(all.contains(said), "{arguments:?}: {all}");
     }
+    // A day by its word, and a time of it, by the clock of who asks; all that is in the record was before.
+    for since in ["yesterday 16:00", "16:00 yesterday", "yesterday", "today"] {
+        let late = program(&["history", "--record", path(&record), "--since", since]);
+        let all = text(&late.stdout) + &text(&late.stderr);
+        assert_eq!(late.status.code(), Some(0), "{since}: {all}");
+        assert!(
+            all.contains("Nothing was done in that time"),
+            "{since}: {all}"
+        );
+    }
+    let replayed = program(&["replay", path(&record), "--since", "yesterday 16:00"]);
+    let all = text(&replayed.stderr);
+    assert!(all.contains("or none in that time"), "{all}");
+    let help = text(&program(&["history", "--help"]).stdout);
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(help.contains("'yesterday 16:00'"), "{help}");
     for command in ["history", "replay"] {
         let wrong = program(&[command, "--since", "soon"]);
         let all = text(&wrong.stderr);
@@ -295,6 +311,206 @@ fn history_says_when_another_host_led() {
     );
     let before = of(&["--until", "2026-01-01 08:01"]);
     assert!(!before.contains("led"), "{before}");
+}
+
+/// A daemon that is paused for five minutes, stopped, and started again twenty minutes later.
+fn paused_and_stopped() -> Scene {
+    let config = format!("{HASTY}\n[recorder]\nenabled = true\n");
+    simulate(async {
+        let scene = Scene::new(3, &config, GuestSpec::default());
+        let files = StateFiles::open(scene.state()).expect("it is there");
+        let person = async {
+            tokio::time::sleep(Duration::from_mins(2)).await;
+            let pause = |reason| files.set_paused(reason).expect("written");
+            pause(Some("storage move (by ann)"));
+            tokio::time::sleep(Duration::from_mins(5)).await;
+            pause(None);
+            // Too short to be told as a hold.
+            tokio::time::sleep(Duration::from_mins(1)).await;
+            pause(Some("for a moment (by bob)"));
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            pause(None);
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = scene.live_until(Duration::from_mins(10), 0) => {}
+            () = person => {}
+        }
+        tokio::time::sleep(Duration::from_mins(20)).await;
+        tokio::select! {
+            biased;
+            () = scene.live_on(1, |_| {}) => unreachable!("the daemon ended"),
+            () = tokio::time::sleep(Duration::from_mins(2)) => {}
+        }
+        scene
+    })
+}
+
+/// Found by it: of a time in which all was on hold, or no daemon ran, `history` said that nothing was done.
+#[test]
+fn history_says_why_nothing_was_done() {
+    let scene = paused_and_stopped();
+    let record = scene.state().join("record");
+    let history = |arguments: &[&str]| {
+        let told = program(&[&["history", "--record", path(&record)], arguments].concat());
+        assert_eq!(told.status.code(), Some(0), "{}", text(&told.stderr));
+        text(&told.stdout)
+    };
+    let all = history(&["-o", "wide"]);
+    let row = |words: &str| {
+        let rows: Vec<&str> = all.lines().filter(|line| line.contains(words)).collect();
+        assert_eq!(rows.len(), 1, "{words}: {all}");
+        rows[0].trim().to_owned()
+    };
+    let held = row("  on hold: everything");
+    assert!(held.starts_with("2026-01-01 08:02"), "{held}");
+    assert!(held.ends_with("paused: storage move (by ann)"), "{held}");
+    let ended = row("no longer on hold: everything");
+    assert!(ended.starts_with("2026-01-01 08:07"), "{ended}");
+    // It is seen with a turn, which comes within half a minute.
+    assert!(
+        ["  after 4m", "  after 5m"]
+            .iter()
+            .any(|words| ended.contains(words))
+            && ended.ends_with(": paused: storage move (by ann)"),
+        "{ended}"
+    );
+    let unrecorded = row("nothing is recorded for 20m");
+    assert!(unrecorded.starts_with("2026-01-01 08:"), "{unrecorded}");
+    assert!(
+        unrecorded.contains("the daemon was stopped"),
+        "{unrecorded}"
+    );
+    assert!(row("nothing is recorded after this").contains("the daemon was stopped"));
+    // Where a time is asked for in which nothing was done, also of one thing.
+    let held = "everything was on hold: paused: storage move (by ann).";
+    for what in [&[][..], &["--pod", "web-1"], &["--pool", "general"]] {
+        let of = |since: &str, until: &str| {
+            let told = history(&[what, &["--since", since, "--until", until]].concat());
+            assert!(told.starts_with("Nothing was done in that time"), "{told}");
+            told
+        };
+        let told = of("2026-01-01 08:04", "2026-01-01 08:05");
+        let sentence = told.lines().find(|line| line.ends_with(held));
+        let sentence = sentence.unwrap_or_else(|| panic!("{told}"));
+        assert!(
+            sentence.starts_with("From 2026-01-01 08:02:")
+                && sentence.contains(" until 2026-01-01 08:07:"),
+            "{sentence}"
+        );
+        assert!(!told.contains("nothing is recorded"), "{told}");
+        let told = of("2026-01-01 08:15", "2026-01-01 08:16");
+        assert!(
+            told.contains(" nothing is recorded: the daemon was stopped"),
+            "{told}"
+        );
+        assert!(!told.contains("on hold"), "{told}");
+    }
+    // Beside rows: what began before the time that is asked for.
+    let rows = history(&["--since", "2026-01-01 08:04", "--until", "2026-01-01 08:09"]);
+    assert!(rows.lines().any(|line| line.ends_with(held)), "{rows}");
+    assert!(rows.contains("somebody asked: resume"), "{rows}");
+    let json: Value = serde_json::from_str(&history(&["-o", "json"])).expect("JSON");
+    let idle = json["idle"].as_array().expect("a list");
+    let kinds: Vec<&str> = idle.iter().filter_map(|one| one["idle"].as_str()).collect();
+    assert_eq!(kinds, ["on_hold", "unrecorded", "unrecorded"], "{json:#}");
+}
+
+/// Another instance may have led while the rows that are asked for were made.
+#[test]
+fn history_of_one_thing_says_when_another_host_led() {
+    let config = format!("{HASTY}\n[recorder]\nenabled = true\n");
+    let scene = simulate(async {
+        let scene = Scene::new(3, &config, GuestSpec::default());
+        let story = async {
+            tokio::time::sleep(Duration::from_mins(6)).await;
+            let spec = serde_json::json!({
+                "holderIdentity": "pve2_0123456789abcdef", "leaseDurationSeconds": i32::MAX,
+            });
+            let patch = http::Request::patch(LEASE);
+            let patch = patch.header("content-type", "application/merge-patch+json");
+            let body = serde_json::json!({"spec": spec}).to_string();
+            crate::patch(&scene, patch, body).await;
+            tokio::time::sleep(Duration::from_mins(4)).await;
+        };
+        let pods = async {
+            scene.play(visit()).await;
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = scene.live_on(0, |_| {}) => unreachable!("the daemon ended"),
+            () = scene.preside() => unreachable!("it looks for ever"),
+            () = pods => unreachable!("it goes on for ever"),
+            () = story => {}
+        }
+        scene
+    });
+    let record = scene.state().join("record");
+    let of = |part: &[&str]| {
+        let arguments = [
+            &["history", "--record", path(&record), "--pool", "general"],
+            part,
+        ];
+        text(&program(&arguments.concat()).stdout)
+    };
+    let led =
+        "the instance on pve2 led, and what it did is in its own record: type history on pve2.";
+    let rows = of(&[]);
+    assert!(rows.contains("make general-"), "{rows}");
+    let note = rows.lines().find(|line| line.ends_with(led));
+    let note = note.unwrap_or_else(|| panic!("{rows}"));
+    assert!(note.starts_with("From 2026-01-01 08:06:"), "{note}");
+    let before = of(&["--until", "2026-01-01 08:05"]);
+    assert!(
+        before.contains("make general-") && !before.contains("pve2 led"),
+        "{before}"
+    );
+}
+
+/// Of a pod that is gone: on which node it was, and names like one that the record does not know.
+#[test]
+fn history_of_a_pod_ends_with_its_node_and_knows_names_like_another() {
+    let config = format!("{HASTY}\n[recorder]\nenabled = true\n");
+    let scene = day(&config);
+    let record = scene.state().join("record");
+    let history = |pod: &str| {
+        let all = ["history", "-o", "wide", "--record", path(&record)];
+        let told = program(&[&all[..], &["--pod", pod]].concat());
+        text(&told.stdout)
+    };
+    let all = text(&program(&["history", "--record", path(&record), "-o", "json"]).stdout);
+    let all: Value = serde_json::from_str(&all).expect("JSON");
+    let deeds = all["deeds"].as_array().expect("a list").iter();
+    let mut made = deeds.filter(|deed| deed["action"] == "create");
+    let made = made.next().expect("a machine was made");
+    let machine = made["machine"].as_str().expect("a name");
+    let pod = made["planned"]["reason"]["pods"][0]
+        .as_str()
+        .expect("a pod");
+    let told = history(pod);
+    let rows: Vec<&str> = told
+        .lines()
+        .filter(|line| line.contains("  the pod: "))
+        .collect();
+    let bound = rows.iter().find(|row| row.contains("the pod: bound"));
+    let bound = bound.unwrap_or_else(|| panic!("{told}"));
+    assert!(
+        bound.trim_end().ends_with(&format!("  {machine}")),
+        "{told}"
+    );
+    assert!(
+        rows.last()
+            .is_some_and(|row| row.trim_end().ends_with("the pod: gone")),
+        "{told}"
+    );
+    let unknown = history(&format!("{pod}x"));
+    let sentence = format!("The record knows no pod {pod}x; it knows {pod}");
+    assert!(
+        unknown.lines().any(|line| line.starts_with(&sentence)),
+        "{unknown}"
+    );
 }
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/pve-autoscaler";

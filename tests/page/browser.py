@@ -13,7 +13,8 @@ import urllib.request
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 SECONDS = 20
-KEYS = {"tab": "\ue004", "enter": "\ue007", "space": " ", "escape": "\ue00c", "home": "\ue011", "end": "\ue010"}
+KEYS = {"tab": "\ue004", "enter": "\ue007", "space": " ", "escape": "\ue00c", "home": "\ue011", "end": "\ue010",
+        "page up": "\ue00e", "page down": "\ue00f"}
 
 
 def free_port():

@@ -60,6 +60,9 @@ def when(browser):
     """The picture of the last hours, with one of its decisions open."""
     stories.decision_stays_open(browser)
     look_over(browser, "When, with a decision")
+    stories.idle_times_are_drawn(browser)
+    look_over(browser, "When, with times in which nothing was done")
+    stories.times_before_are_shown(browser)
     browser.go("#/")
     browser.shows("Pending pods")
 

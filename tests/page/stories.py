@@ -133,6 +133,32 @@ window.fetch = async (path, options) => {
 };
 """
 UNTELL_REPLACEMENT = "window.fetch = window.asked ?? window.fetch"
+# From now on what is told of a time has a hold and a part without a record, and the record begins three hours before it; what is asked for is kept.
+TELL_WHEN = """
+const asked = window.asked = window.asked ?? window.fetch;
+window.questions = [];
+window.fetch = async (path, options) => {
+  const answer = await asked(path, options);
+  if (!answer.ok || !String(path).startsWith('/api/when')) return answer;
+  window.questions.push(String(path));
+  const told = await answer.json();
+  told.began = told.from - 3 * 3600e3;
+  const at = (share) => new Date(told.from + share * (told.to - told.from)).toISOString();
+  told.idle = [
+    { idle: 'on_hold', from: at(0.2), until: at(0.4), scope: 'everything', why: 'paused: storage move' },
+    { idle: 'unrecorded', from: at(0.6), until: at(0.8), why: 'the daemon was stopped' },
+  ];
+  return new Response(JSON.stringify(told), { status: answer.status });
+};
+"""
+# The bands behind the picture: which, from where to where as shares of the time, and what is said of each.
+BANDS = """
+const width = document.querySelector('.picture').getBoundingClientRect().width - 56;
+return [...document.querySelectorAll('.picture .band')].map((band) => [
+  band.getAttribute('class'), ...[+band.getAttribute('x') - 44, +band.getAttribute('x') - 44 + +band.getAttribute('width')].map((x) => Math.round(x / width * 10)),
+  band.querySelector('title').textContent,
+]);
+"""
 # What is said of the machine in a node's place, and where its name leads.
 REPLACEMENT = """
 const row = [...document.querySelectorAll('article .facts > div')].find((it) => it.querySelector('dt').textContent === 'In its place');
@@ -323,6 +349,51 @@ def marks_lead_to_their_decisions(browser):
                    f"the mark {mark['label']!r} leads to {text!r} ({href}) and not to {deed}")
             row += 1
     expect(links > 0 or not found["there"], f"no mark leads to a machine, and these are there: {found['there']}")
+    browser.go("#/")
+    browser.shows("Pending pods")
+
+
+def idle_times_are_drawn(browser):
+    """Where something was on hold and where nothing is recorded, a band stands behind the picture and says why."""
+    browser.go("#/when")
+    browser.click("6 hours")
+    browser.shows(" of pools; ", ".line", seconds=30)
+    browser.run(TELL_WHEN)
+    browser.click("Read again")
+    browser.wait("the bands", "return document.querySelectorAll('.picture .band').length === 2", seconds=30)
+    bands = browser.run(BANDS)
+    expect(bands == [["band on_hold", 2, 4, "on hold: everything: paused: storage move"],
+                     ["band unrecorded", 6, 8, "nothing is recorded: the daemon was stopped"]], f"the bands are {bands}")
+    browser.run(UNTELL_REPLACEMENT)
+
+
+def times_before_are_shown(browser):
+    """The time before the one that is shown, and back, by buttons and by the keys that turn pages; and the decisions of one thing."""
+    browser.go("#/when")
+    browser.click("1 hour")
+    browser.shows(" of pools; ", ".line", seconds=30)
+    browser.run(TELL_WHEN)
+    browser.click("Read again")
+    browser.wait("a time before", "return [...document.querySelectorAll('.go button')].some((it) => it.textContent === 'Earlier' && !it.disabled)", seconds=30)
+    shown = browser.run("return fetch('/api/when?hours=1').then((answer) => answer.json()).then(({ from }) => from)")
+    browser.click("Earlier")
+    browser.shows("Nothing was recorded in this time.", ".line", seconds=30)
+    asked = browser.run("return window.questions.at(-1)")
+    until = int(asked.rpartition("until=")[2] or 0)
+    expect("hours=1" in asked and abs(until - shown) < 600_000, f"{asked} is not the hour before {shown}")
+    browser.run("document.querySelector('.go button').focus()")
+    browser.press("page down")
+    browser.shows(" of pools; ", ".line", seconds=30)
+    expect("until=" not in browser.run("return window.questions.at(-1)"), "the time after the one before does not go on to now")
+    browser.press("page up")
+    browser.shows("Nothing was recorded in this time.", ".line", seconds=30)
+    browser.press("page down")
+    browser.shows(" of pools; ", ".line", seconds=30)
+    browser.run("const it = document.getElementById('of'); it.value = 'nobody'; it.form.requestSubmit()")
+    browser.shows("Of one node or machine alone.", ".line", seconds=30)
+    expect("of=nobody" in browser.run("return window.questions.at(-1)"), "the name is not asked for")
+    browser.shows("Nothing was decided in this time.")
+    browser.run(UNTELL_REPLACEMENT)
     browser.go("#/")
     browser.shows("Pending pods")
 

@@ -10,7 +10,8 @@ use crate::model::decision::Decision;
 use crate::model::host_choice::{HostChoice, HostStanding};
 use crate::model::hosts::HostStrategy;
 use crate::model::memory::Memory;
-use crate::model::report::Report;
+use crate::model::reasons::Held;
+use crate::model::report::{Hold, PodVerdict, Report, Scope};
 use crate::model::snapshot::Snapshot;
 use crate::model::time::Span;
 use crate::record::{RecordLimits, RecordedTurn, TurnRecorder, WhenFull};
@@ -129,6 +130,46 @@ fn of_all_others_the_record_is_read_as_far_as_it_goes_back() {
     assert_eq!(found("b", 2_000), None, "the record is gone");
 }
 
+/// A machine that another host's instance made: its own record knows why it is on its host, and this one knows who led.
+#[test]
+fn of_a_machine_that_another_instance_made_it_is_said_whose_record_has_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("record");
+    let limits = RecordLimits {
+        max_bytes: 1 << 20,
+        max_age: Span::minutes(60),
+    };
+    let recorder = TurnRecorder::begin(path.clone(), limits, WhenFull::Wait).expect("a thread");
+    for (number, at, holder) in [
+        (1, 0, None),
+        (2, 100_000, Some("pve2_0123456789abcdef")),
+        (3, 400_000, None),
+    ] {
+        let mut turn = turn(at, &[], &[]);
+        let holds = holder.map(|holder: &str| {
+            let holder = Some(holder.into());
+            Hold::new(Scope::Everything, Held::NotLeader { holder })
+        });
+        let holds = holds.into_iter().collect();
+        Arc::make_mut(&mut turn.decision).report.holds = holds;
+        recorder.decided(RecordedTurn {
+            number,
+            at: turn.at,
+            snapshot: turn.snapshot.clone(),
+            policy: Arc::default(),
+            memory: None,
+            decision: turn.decision.clone(),
+        });
+    }
+    drop(recorder);
+    let made = HostDecisions::of_record(path);
+    let maker = |created| made.maker("small-aaaaa", Time(created));
+    assert_eq!(maker(200_000).as_deref(), Some("pve2"));
+    for at in [50_000, 500_000] {
+        assert_eq!(maker(at), None, "{at}");
+    }
+}
+
 /// Found by it: `no node or machine NAME is seen`, and not a word of `history`, which knows it.
 #[test]
 fn of_a_machine_that_is_gone_it_is_said_where_it_is_told() {
@@ -177,4 +218,45 @@ fn of_a_machine_that_is_gone_it_is_said_where_it_is_told() {
     assert_eq!(said(&turn, "small-aaaab"), nowhere("small-aaaab"));
     std::fs::remove_dir_all(&path).expect("removed");
     assert_eq!(said(&turn, "small-aaaaa"), nowhere("small-aaaaa"));
+}
+
+/// Found by it: `ended pods are not kept in view`, and not a word of `history`, which knows the pod.
+#[test]
+fn of_a_pod_that_is_gone_it_is_said_where_it_is_told() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("record");
+    let limits = RecordLimits {
+        max_bytes: 1 << 20,
+        max_age: Span::minutes(60),
+    };
+    let recorder = TurnRecorder::begin(path.clone(), limits, WhenFull::Wait).expect("a thread");
+    let mut turn = turn(1_000, &[], &[]);
+    let report = &mut Arc::make_mut(&mut turn.decision).report;
+    let verdict = PodVerdict::fits_node("small-aaaaa".into());
+    report.pods.insert(ObjectKey::new("shop", "web-1"), verdict);
+    recorder.decided(RecordedTurn {
+        number: 1,
+        at: turn.at,
+        snapshot: turn.snapshot.clone(),
+        policy: Arc::default(),
+        memory: None,
+        decision: turn.decision.clone(),
+    });
+    drop(recorder);
+    turn.made = HostDecisions::of_record(path);
+    let said = |name: &str| {
+        let asked = TurnQuestion::Pod(ObjectKey::new("shop", name));
+        match asked.answer(&turn) {
+            ControlAnswer::Error(why) => why,
+            ControlAnswer::Ok(story) => panic!("{story}"),
+        }
+    };
+    assert_eq!(
+        said("web-1"),
+        "no pod shop/web-1 is seen; `pve-autoscaler history --pod shop/web-1` has what became of it"
+    );
+    assert_eq!(
+        said("web-2"),
+        "no pod shop/web-2 is seen; ended pods are not kept in view"
+    );
 }

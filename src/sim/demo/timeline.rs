@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::controller::turn::Turn;
+use crate::controller::wording;
 use crate::model::action::{Action, Kind};
 use crate::model::cluster::ReadyStatus;
 use crate::model::foreign::ForeignText;
@@ -285,36 +286,27 @@ pub(super) fn is_repair(kind: &Kind) -> bool {
     )
 }
 
-/// An action of a plan, where a person wants to read of it.
+/// An action of a plan in the plan's own words, where a person wants to read of it.
 pub(super) fn decided(action: &Action, regions: bool) -> Option<TimelineLine> {
     let machine = &action.target.machine;
-    let verb = match &action.kind {
+    let (verb, _) = wording::act(action);
+    let what = match &action.kind {
         Kind::Create(spec) => {
             let region = if regions {
                 format!(" in {}", action.target.region)
             } else {
                 String::new()
             };
-            let what = format!(
-                "create {machine} ({} on {}{region}, VMID {})",
+            format!(
+                "{verb} {machine} ({} on {}{region}, VMID {})",
                 spec.mark.instance_type, action.target.host, action.target.vmid
-            );
-            return Some(line(Tone::Decision, format!("{what}: {}", action.reason)));
+            )
         }
         Kind::Continue => return None,
-        Kind::Remove { .. } => "remove",
-        Kind::Start => "start",
-        Kind::Release => "release",
-        Kind::Relabel => "relabel",
-        Kind::Update => "update in place",
-        Kind::DeleteNode => "delete the node of",
-        Kind::DeletePlaceholder => "delete the placeholder of",
-        Kind::DropIntent => "drop the intent of",
+        _ => format!("{verb} {machine}"),
     };
-    Some(line(
-        Tone::Decision,
-        format!("{verb} {machine}: {}", action.reason),
-    ))
+    let text = format!("{what}: {}", action.reason);
+    Some(line(Tone::Decision, text))
 }
 
 /// Failures that were not there before.

@@ -61,13 +61,19 @@ export function tickWords(at, every) {
     : date.toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", ...(every < 60_000 ? { second: "2-digit" } : {}) });
 }
 
-/// The picture: `panels` of `{title, lines: [{name, value, fill}]}` one above the other.
-export function picture(points, span, panels, width, label) {
+/// The picture: `panels` of `{title, lines: [{name, value, fill}]}` one above the other; behind them `bands` of `{name, from, to, title}`.
+export function picture(points, span, panels, width, label, bands = []) {
   const height = panels.length * (PANEL + GAP) + AXIS;
   const x = (at) => place(at, span, width);
   const svg = s("svg", { class: "picture", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
   const { every, found } = ticks(span, width);
   const foot = panels.length * (PANEL + GAP);
+  for (const band of bands) {
+    const [begin, end] = [Math.max(band.from, span.from), Math.min(band.to, span.to)].map(x);
+    if (end < begin) continue;
+    const place = { x: begin.toFixed(1), width: Math.max(2, end - begin).toFixed(1), y: GAP - 6, height: foot - GAP + 6 };
+    svg.append(s("rect", { class: `band ${band.name}`, ...place }, s("title", {}, band.title)));
+  }
   for (const at of found) {
     svg.append(s("line", { class: "grid", x1: x(at), x2: x(at), y1: GAP - 6, y2: foot }));
     svg.append(s("text", { class: "tick", x: x(at), y: foot + 15, "text-anchor": "middle" }, tickWords(at, every)));

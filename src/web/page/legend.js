@@ -38,7 +38,10 @@ export function legendOfWhen() {
     [sign("idle", "▼"), "A machine is to be removed"],
     [sign("bad", "✖"), "Something failed or was not begun"],
     [sign("busy", "●"), "Another decision, or one that ended"],
-    [sign("idle", "○"), "A record begins: the daemon was started"],
+    [h("i", { class: "sample on_hold" }), "Something was on hold"],
+    [h("i", { class: "sample unrecorded" }), "Nothing is recorded: no daemon ran, or it could not record"],
+    [sign("warn", "‖"), "Something is on hold from here on, or nothing is recorded"],
+    [sign("idle", "○"), "A record begins: the daemon was started. Or another entry, such as the end of a hold"],
   ]);
 }
 

@@ -17,8 +17,11 @@ const PANELS = [
 /// In milliseconds: the record of a daemon that is at work is never older. While nothing changes, it says so every ten minutes (`QUIET` in
 /// src/record/writer.rs), with a turn that comes within half a minute.
 const HOLDS = 11 * 60_000;
+const HOUR = 3_600_000;
 /// What a mark says of the worst or largest of its deeds.
-const SIGNS = { failed: ["bad", "✖"], create: ["good", "▲"], remove: ["idle", "▼"], other: ["busy", "●"], begun: ["idle", "○"] };
+const SIGNS = {
+  failed: ["bad", "✖"], create: ["good", "▲"], remove: ["idle", "▼"], other: ["busy", "●"], idle: ["warn", "‖"], begun: ["idle", "○"],
+};
 
 export class When {
   title = "When";
@@ -26,12 +29,20 @@ export class When {
   constructor() {
     /// Nobody chose: the daemon shows the fewest hours that hold the record.
     this.hours = null;
+    /// Up to when, in milliseconds; null: up to now, whenever it is read.
+    this.until = null;
     this.said = h("p", { class: "line", role: "status" });
     this.notes = h("ul", { class: "notes" });
     this.choices = WINDOWS.map(([hours, words]) => h("button", {
       type: "button", "aria-pressed": String(hours === this.hours), on: { click: () => this.choose(hours) },
     }, words));
     const again = h("button", { type: "button", class: "quiet", on: { click: () => this.read() } }, "Read again");
+    this.earlier = h("button", { type: "button", class: "quiet", disabled: true, on: { click: () => this.look(-1) } }, "Earlier");
+    this.later = h("button", { type: "button", class: "quiet", disabled: true, on: { click: () => this.look(1) } }, "Later");
+    this.of = h("input", {
+      type: "search", id: "of", placeholder: "all", spellcheck: "false", autocomplete: "off", maxlength: "507",
+      on: { search: () => this.ofOne(), change: () => this.ofOne() },
+    });
     this.figure = h("div", { class: "figure" });
     this.line = h("div", { class: "decisions", role: "toolbar", "aria-label": "Decisions, from the oldest to the newest", on: { keydown: (event) => this.step(event) } });
     this.chosen = h("div", { class: "chosen" });
@@ -51,7 +62,10 @@ export class When {
       h("section", { "aria-labelledby": "numbers" }, h("h2", { id: "numbers" }, "The numbers"),
         h("details", {}, h("summary", {}, "By time, as a table"), this.numbers.element)));
     this.element = h("div", {}, h("h1", {}, "When"),
-      h("div", { class: "go", role: "group", "aria-label": "How far back" }, this.choices, again), this.said, this.notes, this.content);
+      h("div", { class: "go", role: "group", "aria-label": "Which time", on: { keydown: (event) => this.page(event) } }, this.choices, this.earlier, this.later, again),
+      h("form", { class: "go", on: { submit: (event) => { event.preventDefault(); this.ofOne(); } } },
+        h("label", { for: "of" }, "Decisions of one pod (NAMESPACE/NAME), node, machine or pool"), this.of),
+      this.said, this.notes, this.content);
     this.watcher = new ResizeObserver(() => this.draw());
     this.watcher.observe(this.figure);
     this.read();
@@ -69,6 +83,35 @@ export class When {
     this.read();
   }
 
+  /// Shows the time before what is shown, or the one after it: as long, and never later than now.
+  look(way) {
+    if (!this.told) return;
+    this.hours = this.told.hours;
+    const to = (way < 0 ? this.told.from : this.told.to + this.hours * HOUR);
+    this.until = to >= this.told.now ? null : to;
+    this.read();
+  }
+
+  /// The keys that turn pages do it for times, too, from all that chooses one and from the marks.
+  page(event) {
+    const button = { PageUp: this.earlier, PageDown: this.later }[event.key];
+    if (!button || button.disabled) return;
+    event.preventDefault();
+    button.click();
+  }
+
+  /// Reads the decisions of one thing, if that is another than before.
+  ofOne() {
+    if (this.of.value.trim() !== (this.asked ?? "")) this.read();
+  }
+
+  question() {
+    this.asked = this.of.value.trim();
+    const parts = [this.hours === null ? "" : `hours=${this.hours}`, this.until === null ? "" : `until=${this.until}`, this.asked ? `of=${encodeURIComponent(this.asked)}` : ""];
+    const query = parts.filter(Boolean).join("&");
+    return query ? `/api/when?${query}` : "/api/when";
+  }
+
   press(hours) {
     WINDOWS.forEach(([of], index) => this.choices[index].setAttribute("aria-pressed", String(of === hours)));
   }
@@ -79,7 +122,7 @@ export class When {
     this.asking = asking;
     say(this.said, "Reading the record…");
     try {
-      const told = await ask(this.hours === null ? "/api/when" : `/api/when?hours=${this.hours}`, { signal: asking.signal });
+      const told = await ask(this.question(), { signal: asking.signal });
       if (this.left || this.asking !== asking) return;
       this.show(told);
     } catch (error) {
@@ -93,10 +136,12 @@ export class When {
     this.told = told;
     this.press(told.hours);
     this.there = new Set(told.there);
-    say(this.said, [summary(told), ...extent(told)].join(" "));
+    this.earlier.disabled = told.began === null || told.from <= told.began;
+    this.later.disabled = told.to >= told.now;
+    say(this.said, [...shownTime(told), summary(told), ...extent(told)].join(" "));
     const notes = [];
     if (told.cut) notes.push("Reading took too long: the older part is missing. Choose a shorter time.");
-    if (told.more) notes.push(`There were more decisions; these are the latest ${told.deeds.length}.`);
+    if (told.more) notes.push(`There were more decisions; these are the latest ${told.deeds.length}. Earlier ones are seen in a shorter time, or of one thing alone.`);
     for (const damage of told.damage) notes.push(damage);
     this.notes.replaceChildren(...notes.map((note) => h("li", {}, mark("warn", note))));
     this.content.hidden = false;
@@ -113,8 +158,8 @@ export class When {
     const width = Math.floor(this.figure.clientWidth);
     if (!this.told || width < 100 || width === this.drawn) return;
     this.drawn = width;
-    const window = { from: this.told.from, to: this.told.now };
-    this.figure.replaceChildren(picture(untilNow(this.told), window, PANELS, width, summary(this.told)));
+    const window = { from: this.told.from, to: this.told.to };
+    this.figure.replaceChildren(picture(untilNow(this.told), window, PANELS, width, summary(this.told), bands(this.told)));
     const groups = grouped(this.rows, (row) => place(row.time, window, width));
     this.marks = groups.map((group, index) => {
       const [tone, sign] = SIGNS[kindOf(group.rows)];
@@ -143,6 +188,7 @@ export class When {
 
   /// Goes along the line by the arrow keys.
   step(event) {
+    this.page(event);
     const by = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
     if (by === undefined) return;
     event.preventDefault();
@@ -213,20 +259,34 @@ function summary(told) {
 }
 
 /// What of the time that is shown has no record: a picture that is nearly empty says why.
-function extent({ points, from, now, hours, cut }) {
+function extent({ points, from, to, now, hours, cut }) {
   if (points.length === 0) return [];
   const [first, last] = [points[0].at, points[points.length - 1].at];
   const said = [];
-  if (now - from < hours * 3_600_000) said.push(`The record began ${when(from, now)}, and this is all of it.`);
+  if (to - from < hours * HOUR) said.push(`The record began ${when(from, now)}, and this is all of it.`);
   else if (!cut && first - from > HOLDS) said.push(`Nothing was recorded before ${clock(first)}.`);
-  if (now - last > HOLDS) said.push(`Nothing was recorded after ${clock(last)}.`);
+  if (to - last > HOLDS) said.push(`Nothing was recorded after ${clock(last)}.`);
   return said;
 }
 
-/// The numbers by time up to now. What was recorded last still holds: a change would have been recorded.
-function untilNow({ points, now }) {
+/// The numbers by time up to the end of the time that is shown. What was recorded last still holds: a change would have been recorded.
+function untilNow({ points, to }) {
   const last = points[points.length - 1];
-  return last && last.at < now && now - last.at <= HOLDS ? [...points, { ...last, at: now }] : points;
+  return last && last.at < to && to - last.at <= HOLDS ? [...points, { ...last, at: to }] : points;
+}
+
+/// Which time is shown, where it does not go on to now, and of what the decisions are.
+function shownTime({ from, to, now, kind }) {
+  const day = (at) => new Date(at).toLocaleString(undefined, { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+  return [to < now ? `${day(from)} to ${day(to)}.` : "", kind ? `Of one ${kind === "node" ? "node or machine" : kind} alone.` : ""].filter(Boolean);
+}
+
+/// The times in which nothing was done, as bands behind the picture.
+function bands({ idle, to }) {
+  return idle.map((one) => ({
+    name: one.idle, from: millis(one.from), to: millis(one.until) ?? to,
+    title: one.idle === "on_hold" ? `on hold: ${one.scope}: ${one.why}` : `nothing is recorded: ${one.why}`,
+  }));
 }
 
 /// Rows that are closer together than a mark is wide, as one.
@@ -245,43 +305,17 @@ function kindOf(rows) {
   if (rows.some((row) => row.failure || row.deed === "not_begun")) return "failed";
   if (rows.some((row) => row.action === "create")) return "create";
   if (rows.some((row) => row.action === "remove")) return "remove";
-  return rows.some((row) => row.action) ? "other" : "begun";
+  if (rows.some((row) => row.action)) return "other";
+  return rows.some((row) => row.deed === "on_hold" || row.deed === "unrecorded") ? "idle" : "begun";
 }
-
-/// What an action does, in the words of `history`.
-const DOES = {
-  create: "make", continue: "go on with", remove: "remove", release: "keep after all", delete_node: "delete the Node of",
-  delete_placeholder: "delete the placeholder of", drop_intent: "forget", start: "start", relabel: "relabel", update: "update in place the VM of",
-};
 
 /// A deed in the words of `history`: with the machine's name, or as it stands beside it.
 function words(row, name = "") {
-  const named = name ? ` ${name}` : "";
-  const does = `${DOES[row.action] ?? row.action ?? ""}${named}`;
-  switch (row.deed) {
-    case "planned": return `${does}${row.host ? ` on ${row.host}` : ""}`;
-    case "not_begun": return `not begun: ${does}`;
-    case "ended":
-      if (row.failure) return `failed: ${does}`;
-      if (["create", "continue"].includes(row.action)) return `${name ? `${name} ` : ""}is a working node`;
-      return row.action === "remove" ? `${name ? `${name} ` : ""}is gone` : `done: ${does}`;
-    case "begun": return `a record begins, version ${row.program}`;
-    case "asked": return isOfSomething(row) ? `somebody asked: ${row.asked} ${row.why}` : `somebody asked: ${row.asked}`;
-    case "leads": return row.leader ? `the instance on ${row.leader} leads` : "this host's instance leads";
-    case "lost": return `${count(row.many, "decision")} could not be recorded`;
-    default: return row.deed;
-  }
-}
-
-/// Whether somebody asked it of a pool or a host, whose name stands beside it.
-function isOfSomething(row) {
-  return row.asked === "retry" || !!row.asked?.startsWith("evacuate");
+  return name || !row.machine ? row.says : row.says.replace(row.machine, "").replaceAll("  ", " ").trim();
 }
 
 function why(row) {
-  if (isOfSomething(row)) return row.by ? `by ${row.by}` : "";
-  if (row.deed === "leads" && row.leader) return `what it does is in its own record, which is on ${row.leader}`;
-  return row.why ?? row.failure ?? "";
+  return row.because;
 }
 
 function label(rows) {

@@ -147,6 +147,7 @@ export class Explained {
         machine?.cpus ? ["CPUs for itself", machine.cpus] : null,
         machine && decided ? ["Stands", machine.standing] : null,
         machine?.made ? ["Made", [since(millis(machine.made.at)), ` ${chosenHost(machine.made)}`]] : null,
+        machine?.made_by ? ["Made", `while the instance on ${machine.made_by} led: why it is on its host is in that one's record (history --machine ${machine.name} on ${machine.made_by})`] : null,
         machine?.step && machine.step[0] !== "done" ? ["Step", [step(machine.step[0]), ", ", since(millis(machine.step[1]), "for")]] : null,
         machine?.waits ? ["It waits", machine.waits] : null,
         story.given_up ? ["It goes once it works", story.given_up.why] : null,

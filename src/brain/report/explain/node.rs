@@ -172,6 +172,7 @@ fn facts(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> MachineFacts 
         vmid: mark.vmid,
         standing,
         made: None,
+        made_by: None,
         step: machine.seen.step,
         waits: None,
         failure: machine.seen.failure.clone(),
