@@ -351,7 +351,7 @@ pub(super) struct SupportBundleOptions {
     /// The archive. Default: pve-autoscaler-support-TIME.tar.gz in this directory.
     #[arg(long, value_name = "FILE")]
     pub(super) file: Option<PathBuf>,
-    /// The part of the record that goes into it: not before this, such as 48h or '2026-11-23 16:00'.
+    /// The part of the record and of the log that goes into it: not before this, such as 48h or '2026-11-23 16:00'.
     #[arg(
         long,
         value_name = "TIME",

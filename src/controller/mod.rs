@@ -31,6 +31,7 @@ pub mod nominations;
 pub mod observe;
 pub mod on_wire;
 pub mod openings;
+pub mod panicked_view;
 mod panics;
 pub mod planned_join;
 mod recording;
