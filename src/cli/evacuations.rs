@@ -148,6 +148,7 @@ mod tests {
                 pod: Some(ObjectKey::new("shop", "web-1")),
             }),
             leaves: false,
+            usual: None,
         }
     }
 

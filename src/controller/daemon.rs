@@ -473,6 +473,7 @@ impl Loop {
             decision: Arc::new(decision),
             waits: self.waits.clone(),
             made: self.recording.made(),
+            usual: self.recording.usual(),
         });
         self.recording.decided(&turn, retried.or(before), &ended);
         if leads {

@@ -53,6 +53,7 @@ pub mod trouble;
 pub mod turn;
 pub mod turn_events;
 mod turn_timing;
+pub mod usual;
 pub mod vm_config;
 pub mod what_if;
 pub mod wording;

@@ -21,7 +21,6 @@ use prometheus_client::registry::Registry;
 
 pub use calls::Metered;
 
-use super::usual::Usual;
 use crate::controller::turn::Turn;
 use gauges::Gauges;
 use process::Process;
@@ -43,7 +42,6 @@ pub struct Metrics {
     /// Held while the gauges are filled and written: one scrape must not see another's half.
     scrape: Mutex<()>,
     phases: Histograms,
-    usual: Usual,
     turns: Histograms,
     pve_calls: Counters,
     kube_calls: Counters,
@@ -134,7 +132,6 @@ impl Metrics {
             process,
             scrape: Mutex::new(()),
             phases,
-            usual: Usual::default(),
             turns,
             pve_calls,
             kube_calls,
@@ -152,11 +149,6 @@ impl Metrics {
         };
         metrics.begin();
         metrics
-    }
-
-    /// What steps took lately.
-    pub(super) fn usual(&self) -> &Usual {
-        &self.usual
     }
 
     /// Everything in Prometheus' own format, for those who do not ask for OpenMetrics.
