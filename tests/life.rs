@@ -95,6 +95,8 @@ mod text;
 mod traces;
 #[path = "life/unread.rs"]
 mod unread;
+#[path = "life/usual.rs"]
+mod usual;
 #[path = "life/waiting.rs"]
 mod waiting;
 

@@ -27,7 +27,7 @@ pub use report::{LowerBound, explain, inspect, lower_bound};
 
 use model::decision::Decision;
 use model::memory::Memory;
-use model::policy::Policy;
+use model::policy::{InstanceType, Policy};
 use model::snapshot::Snapshot;
 use model::time::Time;
 use model::words;
@@ -50,6 +50,11 @@ pub fn decide(snapshot: &Snapshot, policy: &Policy, memory: &Memory, now: Time) 
 /// [`decide`] on a view that is within the budget of work already: one that [`budget::within`] gave.
 pub fn decide_lean(lean: &Snapshot, policy: &Policy, memory: &Memory, now: Time) -> Decision {
     decide_on(DECISION_STEPS, lean, policy, memory, now).0
+}
+
+/// What a machine of a type costs in a region, in millionths per hour: as configured, else by its size.
+pub fn price(policy: &Policy, region: &str, kind: &InstanceType) -> i64 {
+    policy.price_in(region, offer::price_of_type(kind))
 }
 
 /// [`decide`] within another budget of work; says how many steps were made too.

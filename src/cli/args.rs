@@ -12,6 +12,7 @@ use super::host_pinning::HostPinningOptions;
 use super::mail_relay::MailRelayOptions;
 use super::output::OutputFormat;
 use super::place::ForceOptions;
+use super::replay::options::ReplayOptions;
 use super::template::options::TemplateCommand;
 use super::watch::WatchOptions;
 use crate::config::DEFAULT_PATH;
@@ -26,7 +27,7 @@ pub(super) const CONTROL_SOCKET: &str = "/run/pve-autoscaler/control.sock";
 pub(super) const STATE_DIRECTORY: &str = "/var/lib/pve-autoscaler";
 
 /// The record of decisions in it.
-const RECORD_DIRECTORY: &str = "/var/lib/pve-autoscaler/record";
+pub(super) const RECORD_DIRECTORY: &str = "/var/lib/pve-autoscaler/record";
 
 /// The broker's own directory.
 pub(super) const BROKER_DIRECTORY: &str = "/var/lib/pve-autoscaler-broker";
@@ -95,7 +96,8 @@ pub(super) enum CliCommand {
     /// Decide anew what was recorded, with this version of the program or another configuration, and show every difference.
     ///
     /// Without --config each decision is made with the configuration that was in force then: a test of this version
-    /// before it is installed. With it, what would have been done under that file. Never acts. Exit codes: 0 no difference,
+    /// before it is installed. With it, what would have been done under that file; at the end what that comes to, in machines, price and
+    /// removals. Never acts. Exit codes: 0 no difference,
     /// 1 differences or a failure.
     #[command(
         after_help = "Examples:\n  pve-autoscaler replay /var/lib/pve-autoscaler/record\n  \
@@ -349,7 +351,7 @@ pub(super) struct SupportBundleOptions {
     /// The archive. Default: pve-autoscaler-support-TIME.tar.gz in this directory.
     #[arg(long, value_name = "FILE")]
     pub(super) file: Option<PathBuf>,
-    /// The part of the record that goes into it: not before this, such as 48h or '2026-11-23 16:00'.
+    /// The part of the record and of the log that goes into it: not before this, such as 48h or '2026-11-23 16:00'.
     #[arg(
         long,
         value_name = "TIME",
@@ -369,18 +371,6 @@ pub(super) struct SupportBundleOptions {
     /// The daemon's own directory. Default: that of the daemon at --socket; /var/lib/pve-autoscaler, where the package's does not answer.
     #[arg(long, value_name = "DIRECTORY")]
     pub(super) state_directory: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct ReplayOptions {
-    /// The record: its directory, or one segment of it.
-    #[arg(value_name = "PATH", default_value = RECORD_DIRECTORY)]
-    pub(super) record: PathBuf,
-    #[command(flatten)]
-    pub(super) part: PartOptions,
-    /// How to print; as JSON one object a decision that differs.
-    #[arg(short, long, value_enum, default_value_t = Format::Table)]
-    pub(super) output: Format,
 }
 
 #[derive(Debug, Args)]

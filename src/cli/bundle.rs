@@ -1,5 +1,6 @@
 //! `support-bundle`: all that a bug report needs, in one archive, without secrets, and without names where somebody asks for that.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command as Process;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
@@ -18,10 +20,13 @@ use super::known_secrets::{self, KnownSecrets};
 use super::names::NameHasher;
 use super::redact::without_secrets;
 use super::times::{local, part};
-use super::{CliFailure, print, runtime};
+use super::{CliFailure, metrics_page, print, runtime};
+use crate::bounded_file;
 use crate::clock::Clock;
 use crate::config;
+use crate::config::settings::WebSettings;
 use crate::controller::control::{self, ControlCommand};
+use crate::controller::journal;
 use crate::controller::status::directory_of;
 use crate::record::{Filter, History};
 
@@ -33,7 +38,7 @@ const DOCTOR_PATIENCE: Duration = Duration::from_secs(90);
 const MOST: usize = 16 << 20;
 
 /// What is asked of the host, by the file that its answer becomes.
-const ASKED: [(&str, &[&str]); 5] = [
+const ASKED: [(&str, &[&str]); 4] = [
     ("versions/pve.txt", &["pveversion", "-v"]),
     (
         "versions/packages.txt",
@@ -47,21 +52,37 @@ const ASKED: [(&str, &[&str]); 5] = [
             "show",
             "pve-autoscaler.service",
             "pve-autoscaler-broker.service",
+            "pve-autoscaler-mail.socket",
+            "pve-autoscaler-pinning.service",
             "--property=Id,ActiveState,SubState,StatusText,NRestarts,MemoryCurrent,ExecMainStatus",
         ],
     ),
-    (
-        "journal.txt",
-        &[
-            "journalctl",
-            "--unit=pve-autoscaler",
-            "--unit=pve-autoscaler-broker",
-            "--no-pager",
-            "--output=short-iso-precise",
-            "--lines=10000",
-        ],
-    ),
 ];
+
+/// Asks for the log of the daemon, the broker, each mail that was sent, and the pinning, behind which stands since when.
+const LOG: [&str; 7] = [
+    "journalctl",
+    "--unit=pve-autoscaler",
+    "--unit=pve-autoscaler-broker",
+    "--unit=pve-autoscaler-mail@*",
+    "--unit=pve-autoscaler-pinning",
+    "--no-pager",
+    "--output=short-iso-precise",
+];
+
+/// Files of the daemon's own directory that a crash leaves, and what they are called in the archive.
+const STATE: [(&str, &str); 4] = [
+    ("memory.json", "state/memory.json"),
+    ("memory.json.set-aside", "state/memory-set-aside.json"),
+    ("panics.json", "state/panics.json"),
+    (VIEW, "state/panicked-view.json"),
+];
+/// The view on which a decision panicked.
+const VIEW: &str = "panicked-view.json";
+/// Where entries of the journal are in the archive.
+const JOURNAL: &str = "state/journal/";
+/// Entries of the journal that go into it at most: one is a machine that is made or removed.
+const ENTRIES: usize = 1000;
 
 /// What an archive without names says of itself.
 const HASHED: &str = "\
@@ -147,12 +168,18 @@ pub(super) fn run(config: &Path, options: &SupportBundleOptions) -> Result<(), C
 /// Files of the bundle with their text, without secrets, and what could not be had.
 #[derive(Default)]
 struct BundleParts {
-    had: Vec<(&'static str, String)>,
+    had: Vec<(Cow<'static, str>, String)>,
     missing: Vec<String>,
 }
 
 impl BundleParts {
-    fn add(&mut self, name: &'static str, text: anyhow::Result<String>, known: &KnownSecrets) {
+    fn add(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        text: anyhow::Result<String>,
+        known: &KnownSecrets,
+    ) {
+        let name = name.into();
         match text {
             Ok(text) => self.had.push((name, clean(known, &text))),
             Err(error) => self
@@ -181,7 +208,8 @@ fn gather(
     let state = find_state_directory(options, status.as_ref().ok());
     let at = state.as_deref().unwrap_or(Path::new(STATE_DIRECTORY));
     let status = status.map_err(anyhow::Error::from);
-    let (mut parts, known) = asked_for(config, (options, at), status, &runtime);
+    let (mut parts, known) = asked_for(config, (options, at, part), status, &runtime);
+    add_state(&mut parts, (options, at), &known);
     let clean = |text: &str| clean(&known, text);
     let history = if options.without_record {
         None
@@ -206,7 +234,16 @@ fn gather(
         None => text,
     };
     for (name, text) in parts.had {
-        keep(folder, name, hashed(name, text).as_bytes())?;
+        let text = hashed(&name, text);
+        // An entry has its machine's name.
+        let file = match name.strip_prefix(JOURNAL) {
+            Some(entry) => {
+                let (machine, form) = entry.rsplit_once('.').unwrap_or((entry, "txt"));
+                format!("{JOURNAL}{}.{form}", hashed("", machine.to_owned()))
+            }
+            None => name.into_owned(),
+        };
+        keep(folder, &file, text.as_bytes())?;
     }
     if let Some(history) = history {
         let to = folder.join(crate::record::DIRECTORY);
@@ -258,7 +295,7 @@ fn find_state_directory(
 /// All parts but the record, and the secrets that the configuration names. `state` is the daemon's own directory, `status` what it says.
 fn asked_for(
     config: &Path,
-    (options, state): (&SupportBundleOptions, &Path),
+    (options, state, part): (&SupportBundleOptions, &Path, &Filter),
     status: anyhow::Result<Value>,
     runtime: &Runtime,
 ) -> (BundleParts, KnownSecrets) {
@@ -269,7 +306,7 @@ fn asked_for(
         Err(error) => (Err(error), KnownSecrets::default()),
     };
     let mut parts = BundleParts::default();
-    let mut had = |name, text| parts.add(name, text, &known);
+    let mut had = |name: &'static str, text| parts.add(name, text, &known);
     let about = format!(
         "pve-autoscaler {}, support bundle of {}\n",
         env!("CARGO_PKG_VERSION"),
@@ -277,10 +314,13 @@ fn asked_for(
     );
     had("about.txt", Ok(about));
     had("configuration.toml", configuration);
-    let checked = match config::load(config) {
-        Ok(settings) => format!("valid\n{}\n", settings.warnings.join("\n")),
+    let (checked, web) = match config::load(config) {
+        Ok(settings) => (
+            format!("valid\n{}\n", settings.warnings.join("\n")),
+            settings.web,
+        ),
         // The lines themselves may have secrets, and configuration.toml has the lines.
-        Err(errors) => errors.without_values().to_string(),
+        Err(errors) => (errors.without_values().to_string(), WebSettings::default()),
     };
     had("check.txt", Ok(checked));
     let plan = control::ask(&options.control.socket, &ControlCommand::Plan);
@@ -291,14 +331,65 @@ fn asked_for(
             answer.and_then(|value| Ok(serde_json::to_string_pretty(&value)?)),
         );
     }
+    had("metrics.prom", runtime.block_on(metrics_page::read(&web)));
     for (name, words) in ASKED {
         had(name, runtime.block_on(said(words)));
     }
+    // Of what is older nothing is in the record either.
+    let since = part
+        .since
+        .map(|since| format!("--since=@{}", since.0 / 1000));
+    let log: Vec<&str> = LOG.into_iter().chain(since.as_deref()).collect();
+    had("journal.txt", runtime.block_on(said(&log)));
     had(
         "doctor.json",
         runtime.block_on(examined(config, options, state)),
     );
     (parts, known)
+}
+
+/// Adds what lies in the daemon's own directory besides the record. A file that is not there is nothing that is missing: most are left by faults.
+fn add_state(
+    parts: &mut BundleParts,
+    (options, state): (&SupportBundleOptions, &Path),
+    known: &KnownSecrets,
+) {
+    let read = |path: &Path| {
+        let text = bounded_file::read_text(path, bounded_file::SNAPSHOT);
+        text.with_context(|| format!("cannot read {}", path.display()))
+    };
+    for (file, name) in STATE {
+        let path = state.join(file);
+        // A view has as many names as the record.
+        let left_out = options.without_record && file == VIEW;
+        if path.exists() && !left_out {
+            parts.add(name, read(&path), known);
+        }
+    }
+    let folder = state.join(journal::DIRECTORY);
+    let entries = match fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+        Err(error) => {
+            let why = format!("{JOURNAL}: cannot read {}: {error}", folder.display());
+            parts.missing.push(why);
+            return;
+        }
+    };
+    let entries = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    let mut entries: Vec<PathBuf> = entries.filter(|path| path.is_file()).collect();
+    entries.sort_unstable();
+    if let Some(more) = entries.len().checked_sub(ENTRIES).filter(|more| *more > 0) {
+        parts
+            .missing
+            .push(format!("{JOURNAL}: {more} more entries"));
+    }
+    for path in entries.iter().take(ENTRIES) {
+        if let Some(file) = path.file_name() {
+            let name = format!("{JOURNAL}{}", file.to_string_lossy());
+            parts.add(name, read(path), known);
+        }
+    }
 }
 
 /// Runs `pve-autoscaler doctor` and gives its JSON. It is another process, as doctor gives up root's rights and cannot take them
@@ -342,21 +433,43 @@ async fn said(words: &[&str]) -> anyhow::Result<String> {
     asked
         .args(arguments)
         .kill_on_drop(true)
-        .stdin(std::process::Stdio::null());
-    let output = timeout(PATIENCE, asked.output())
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let output = async {
+        let mut child = asked.spawn()?;
+        let (said, failure) = (child.stdout.take(), child.stderr.take());
+        let (said, failure, status) = tokio::join!(end_of(said), end_of(failure), child.wait());
+        std::io::Result::Ok((said?, failure?, status?))
+    };
+    let (said, failure, status) = timeout(PATIENCE, output)
         .await
         .with_context(|| format!("{program} said nothing for {} s", PATIENCE.as_secs()))?
         .with_context(|| format!("cannot run {program}"))?;
-    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
-    if !output.status.success() {
-        text.push_str(&String::from_utf8_lossy(&output.stderr));
-    }
-    if text.len() > MOST {
-        let from = text.len() - MOST;
-        let from = text.char_indices().map(|(at, _)| at).find(|at| *at >= from);
-        text = text.split_off(from.unwrap_or(0));
+    let mut text = String::from_utf8_lossy(&said).into_owned();
+    if !status.success() {
+        text.push_str(&String::from_utf8_lossy(&failure));
     }
     Ok(text)
+}
+
+/// The last [`MOST`] bytes that come: a log may be longer than memory.
+async fn end_of(from: Option<impl AsyncRead + Unpin>) -> std::io::Result<Vec<u8>> {
+    let Some(mut from) = from else {
+        return Ok(Vec::new());
+    };
+    let (mut kept, mut piece) = (Vec::new(), vec![0; 1 << 16]);
+    loop {
+        let read = from.read(&mut piece).await?;
+        kept.extend_from_slice(piece.get(..read).unwrap_or_default());
+        let most = if read == 0 { MOST } else { 2 * MOST };
+        if kept.len() > most {
+            kept.drain(..kept.len() - MOST);
+        }
+        if read == 0 {
+            return Ok(kept);
+        }
+    }
 }
 
 fn make(folder: &Path) -> anyhow::Result<()> {

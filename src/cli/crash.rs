@@ -19,10 +19,14 @@ pub(super) fn end_on_panic(state: Option<StateFiles>) {
         super::say(&format!(
             "{level}pve-autoscaler: {said}; this is a fault of the program: please report it"
         ));
-        if let Some(state) = &state
-            && let Err(error) = state.record_panic(said, Clock::System.now())
-        {
-            super::say(&format!("{level}pve-autoscaler: {error}"));
+        if let Some(state) = &state {
+            let recorded = state.record_panic(said, Clock::System.now());
+            for error in [recorded, state.keep_panicked_view()]
+                .into_iter()
+                .filter_map(Result::err)
+            {
+                super::say(&format!("{level}pve-autoscaler: {error}"));
+            }
         }
         std::process::abort();
     }));
@@ -70,11 +74,37 @@ fn text(payload: &(dyn Any + Send)) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::os::unix::process::ExitStatusExt as _;
     use std::path::PathBuf;
     use std::process::Command;
+    use std::sync::Arc;
 
     use super::*;
+    use crate::controller::panicked_view::decide_on;
+    use crate::model::cluster::Cluster;
+    use crate::model::policy::Policy;
+    use crate::model::snapshot::{Lease, Snapshot, VERSION};
+
+    /// What is decided on.
+    fn view() -> Snapshot {
+        Snapshot {
+            version: VERSION,
+            taken: Time(1_795_000_000_000),
+            cluster_id: Some("uid/default".into()),
+            sources: BTreeMap::new(),
+            cluster: Cluster::default(),
+            regions: BTreeMap::new(),
+            machines: BTreeMap::new(),
+            leader: true,
+            lease: Lease::default(),
+            cluster_id_error: None,
+            paused: Some("lunch".to_owned()),
+            awake: None,
+            former: BTreeMap::new(),
+            on_wire: BTreeMap::new(),
+        }
+    }
 
     /// Names the state directory to the child.
     const DIRECTORY: &str = "PVE_AUTOSCALER_TEST_PANIC";
@@ -88,7 +118,9 @@ mod tests {
         let state = StateFiles::open(&directory).expect("it opens");
         end_on_panic(Some(state));
         // A task whose end nobody waits for: tokio alone would catch it and go on.
-        tokio::spawn(async { panic!("a\0b\nWATCHDOG=1") });
+        tokio::spawn(async {
+            decide_on::<()>(&Arc::new(view()), || panic!("a\0b\nWATCHDOG=1"));
+        });
         tokio::time::sleep(std::time::Duration::from_mins(1)).await;
     }
 
@@ -119,5 +151,9 @@ mod tests {
             .after_panics(Clock::System.now())
             .expect("there was one");
         assert!(word.1.contains(r"a\u{0}b WATCHDOG=1"), "{word:?}");
+        // The view that was decided on is what `plan --snapshot` reads.
+        let kept = directory.path().join("panicked-view.json");
+        let kept = crate::cli::plan::read_for(&kept, &Policy::default()).expect("a view");
+        assert_eq!(kept, view());
     }
 }

@@ -161,6 +161,7 @@ mod tests {
                 pod: Some(ObjectKey::new("shop", "web-1")),
             }),
             leaves: false,
+            usual: None,
         }
     }
 

@@ -30,6 +30,7 @@ mod kubeconfig;
 pub(crate) mod log;
 mod mail_relay;
 mod manual;
+mod metrics_page;
 mod migrate;
 mod names;
 mod narrow;

@@ -160,6 +160,7 @@ mod tests {
             drifted: None,
             stays: None,
             leaves: false,
+            usual: None,
         };
         let pool = PoolState {
             backoff_until: Some(Time(1)),

@@ -8,6 +8,8 @@ use serde_json::Value;
 use super::doctor::DoctorDocument;
 use super::history::HistoryOutput;
 use super::output::VersionedAnswer;
+use super::replay::ReplayDocument;
+use super::template::TemplateList;
 use crate::controller::status::DaemonStatus;
 use crate::model::decision::Decision;
 use crate::model::notice::Notice;
@@ -45,6 +47,14 @@ pub(super) fn all() -> Vec<(&'static str, String)> {
         (
             "pve-autoscaler-history.schema.json",
             schema_of::<HistoryOutput<'static>>("What history prints"),
+        ),
+        (
+            "pve-autoscaler-replay.schema.json",
+            schema_of::<ReplayDocument>("What replay prints"),
+        ),
+        (
+            "pve-autoscaler-template-list.schema.json",
+            schema_of::<TemplateList>("What template list prints"),
         ),
         (
             "pve-autoscaler-doctor.schema.json",

@@ -17,7 +17,7 @@ use crate::kubernetes::lease;
 use crate::model::foreign;
 use crate::model::region::{Busy, Step};
 use crate::model::report::Hold;
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 use crate::model::words;
 use crate::screen::Screen;
 
@@ -273,8 +273,12 @@ fn step(machine: &MachineStatus, now: Time) -> String {
             });
             // Nobody knows since when it is off, or drifted: the time stands with the step, whose it is.
             let off = if machine.off { ", its VM is off" } else { "" };
+            let usual = machine.usual.map_or_else(String::new, |usual| {
+                let usual = render::whole_seconds(Span(usual.median));
+                format!(", usually {usual}")
+            });
             format!(
-                "{}{direction}, for {}{off}{drifted}{goes_on}",
+                "{}{direction}, for {}{usual}{off}{drifted}{goes_on}",
                 step.word(),
                 render::whole_seconds(now.since(since))
             )
@@ -366,6 +370,7 @@ mod tests {
     use crate::controller::status::PendingCounts;
     use crate::controller::status::WhyNodeStays;
     use crate::controller::trouble::Trouble;
+    use crate::controller::usual::UsualTime;
     use crate::model::cpus::CpuSet;
     use crate::model::drift::Drift;
     use crate::model::network::NicAddresses;
@@ -373,7 +378,6 @@ mod tests {
     use crate::model::region::Failure;
     use crate::model::report::{Hold, HostState, PoolState, Scope};
     use crate::model::store_states::StorageState;
-    use crate::model::time::Span;
 
     const NOW: Time = Time(1_795_000_000_000);
 
@@ -404,6 +408,7 @@ mod tests {
             drifted: None,
             stays: None,
             leaves: false,
+            usual: None,
             waits: None,
             ails: None,
         }
@@ -437,6 +442,10 @@ mod tests {
     fn a_busy_day() {
         let mut coming = machine(9001, false, Step::Join, Span::seconds(40));
         coming.busy = Some(Busy::Up);
+        coming.usual = Some(UsualTime {
+            median: 62_400,
+            of: 12,
+        });
         coming.waits = Some(wait("kubeadm join runs", Span::seconds(40), false));
         let mut slow = machine(9003, false, Step::Agent, Span::minutes(2));
         slow.busy = Some(Busy::Up);

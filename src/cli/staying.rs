@@ -247,6 +247,7 @@ mod tests {
             drifted: None,
             stays: None,
             leaves: false,
+            usual: None,
             pool: "workers".to_owned(),
             instance_type: "small".to_owned(),
             host: "pve1".into(),

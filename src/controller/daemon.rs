@@ -25,6 +25,7 @@ use crate::controller::journal::{Journal, JournalError};
 use crate::controller::nominations::PodNominator;
 use crate::controller::observe::{self, Sources};
 use crate::controller::on_wire::WireBook;
+use crate::controller::panicked_view;
 use crate::controller::recording::Recording;
 use crate::controller::region::{Doubts, RegionView, RegionWatcher};
 use crate::controller::retries::RetryWait;
@@ -428,14 +429,13 @@ impl Loop {
         if let Some(step) = self.steps.look(Instant::now(), now) {
             self.clock_was_set(step, now)?;
         }
-        let mut snapshot = self.observe(now);
+        let snapshot = self.observe(now);
         // What follows looks at it too, the checker for instance: it has the same budget.
         let lean = match brain::budget::within(&snapshot, &self.parts.settings.policy) {
             Cow::Owned(lean) => Some(lean),
             Cow::Borrowed(_) => None,
         };
-        snapshot = lean.unwrap_or(snapshot);
-        let snapshot = Arc::new(snapshot);
+        let snapshot = Arc::new(lean.unwrap_or(snapshot));
         if !snapshot.leader && !planted!(LeaseIgnored) {
             self.executor.stop();
         }
@@ -443,7 +443,8 @@ impl Loop {
         let step = self.retry.look(&self.parts.state, look, now);
         let retried = step.carry_out(|| self.poll_all());
         let memory = retried.as_ref().unwrap_or(&self.memory);
-        let decision = brain::decide_lean(&snapshot, &self.parts.settings.policy, memory, now);
+        let decide = || brain::decide_lean(&snapshot, &self.parts.settings.policy, memory, now);
+        let decision = panicked_view::decide_on(&snapshot, decide);
         let mut before = None; // What was remembered, if this decision changes it.
         if decision.memory != self.memory {
             // Before anything is done: a lesson must not be lost because what taught it crashed us.
@@ -472,6 +473,7 @@ impl Loop {
             decision: Arc::new(decision),
             waits: self.waits.clone(),
             made: self.recording.made(),
+            usual: self.recording.usual(),
         });
         self.recording.decided(&turn, retried.or(before), &ended);
         if leads {

@@ -13,6 +13,7 @@ use crate::controller::host_decisions::HostDecisions;
 use crate::controller::journal::JournalEntry;
 use crate::controller::state::StateFiles;
 use crate::controller::turn::Turn;
+use crate::controller::usual::{self, UsualTimes};
 use crate::kubernetes::lease;
 use crate::model::action::Action;
 use crate::model::memory::Memory;
@@ -27,6 +28,7 @@ use crate::record::{RecordLimits, RecordSender, RecordedTurn, TurnRecorder, When
 pub(super) struct Recording {
     on: Option<On>,
     made: HostDecisions,
+    usual: UsualTimes,
 }
 
 #[derive(Debug)]
@@ -54,9 +56,14 @@ impl Recording {
     pub(super) fn begin(parts: &DaemonParts) -> Recording {
         // A record that is not written any more may still be there.
         let made = HostDecisions::of_record(parts.state.record());
+        let pools = &parts.settings.policy.pools;
+        let usual = UsualTimes::begin(parts.state.path(usual::FILE), |pool| {
+            pools.contains_key(pool)
+        });
         let wanted = &parts.settings.recorder;
         if !wanted.enabled {
-            return Recording { on: None, made };
+            let on = None;
+            return Recording { on, made, usual };
         }
         let limits = RecordLimits {
             max_bytes: u64::try_from(wanted.max_size).unwrap_or(0),
@@ -78,7 +85,7 @@ impl Recording {
             other: RefCell::default(),
             evacuated: RefCell::default(),
         });
-        Recording { on, made }
+        Recording { on, made, usual }
     }
 
     /// Why machines came to their hosts, for those who ask after a turn.
@@ -86,16 +93,19 @@ impl Recording {
         self.made.clone()
     }
 
-    /// An observer that tells the record too.
+    /// What steps usually take, for those who ask after a turn.
+    pub(super) fn usual(&self) -> UsualTimes {
+        self.usual.clone()
+    }
+
+    /// An observer that tells the record, and those who ask what is usual, too.
     pub(super) fn hearing(&self, observer: &Arc<dyn Observer>, clock: Clock) -> Arc<dyn Observer> {
-        match &self.on {
-            None => observer.clone(),
-            Some(on) => Arc::new(Hearing {
-                observer: observer.clone(),
-                teller: on.recorder.teller(),
-                clock,
-            }),
-        }
+        Arc::new(Hearing {
+            observer: observer.clone(),
+            teller: self.on.as_ref().map(|on| on.recorder.teller()),
+            usual: self.usual(),
+            clock,
+        })
     }
 
     /// A decision was made; `before` is what was remembered, if it was something else, and `retried` the pools whose waits somebody
@@ -221,16 +231,18 @@ fn evacuated(snapshot: &Snapshot) -> BTreeSet<(RegionName, Arc<str>)> {
     all.collect()
 }
 
-/// An observer, and the record beside it.
+/// An observer, and beside it the record, if one is wanted, and what is usual.
 #[derive(Debug)]
 struct Hearing {
     observer: Arc<dyn Observer>,
-    teller: RecordSender,
+    teller: Option<RecordSender>,
+    usual: UsualTimes,
     clock: Clock,
 }
 
 impl Observer for Hearing {
     fn begun(&self, action: &Action, entry: Option<&JournalEntry>) {
+        self.usual.begun(action, entry);
         self.observer.begun(action, entry);
     }
 
@@ -240,8 +252,12 @@ impl Observer for Hearing {
 
     fn step(&self, machine: &str, step: Step, took: Span, failure: Option<&Failure>) {
         let now = self.clock.now();
-        self.teller
-            .step(machine, step, took, failure.is_none(), now);
+        if failure.is_none() {
+            self.usual.note(machine, step, took);
+        }
+        if let Some(teller) = &self.teller {
+            teller.step(machine, step, took, failure.is_none(), now);
+        }
         self.observer.step(machine, step, took, failure);
     }
 
@@ -262,7 +278,10 @@ impl Observer for Hearing {
     }
 
     fn ended(&self, action: &Action, failure: Option<&Failure>) {
-        self.teller.ended(action, failure, self.clock.now());
+        self.usual.ended(&action.target.machine);
+        if let Some(teller) = &self.teller {
+            teller.ended(action, failure, self.clock.now());
+        }
         self.observer.ended(action, failure);
     }
 }

@@ -9,10 +9,12 @@ use crate::model::time::Time;
 use crate::model::tolerant;
 
 use super::journal::{Journal, UnreadableEntry, write_durably};
-use super::panics;
+use super::{panicked_view, panics};
 
 /// The panics of earlier daemons.
 const PANICS: &str = "panics.json";
+/// The view on which the last decision panicked that did.
+const PANICKED_VIEW: &str = "panicked-view.json";
 
 /// The state directory's files.
 #[derive(Clone, Debug)]
@@ -154,6 +156,16 @@ impl StateFiles {
     pub fn record_panic(&self, said: ForeignText, now: Time) -> Result<(), StateError> {
         let path = self.directory.join(PANICS);
         panics::record(&path, said, now).map_err(|source| StateError {
+            verb: "write",
+            path,
+            source,
+        })
+    }
+
+    /// Keeps the view on which a decision panicked, for who reports it. For a panic's hook, as [`StateFiles::record_panic`].
+    pub fn keep_panicked_view(&self) -> Result<(), StateError> {
+        let path = self.directory.join(PANICKED_VIEW);
+        panicked_view::keep(&path).map_err(|source| StateError {
             verb: "write",
             path,
             source,

@@ -12,6 +12,7 @@ use crate::config;
 use crate::controller::executor::ActionWait;
 use crate::controller::trouble::{self, Trouble};
 use crate::controller::turn::Turn;
+use crate::controller::usual::UsualTime;
 use crate::model::cluster::{ObjectKey, ReadyStatus};
 use crate::model::cpus::CpuSet;
 use crate::model::drift::Drift;
@@ -121,6 +122,9 @@ pub struct MachineStatus {
     pub node: Option<Arc<str>>,
     /// The step it is in, and since when.
     pub step: Option<(Step, Time)>,
+    /// What this step usually takes in its pool, in milliseconds; absent where nothing is being done with it, or the step was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usual: Option<UsualTime>,
     /// What is being done with it.
     pub busy: Option<Busy>,
     /// What went wrong last.
@@ -264,6 +268,9 @@ impl DaemonStatus {
                     if !snapshot.leader && !snapshot.lease.holder.is_empty() {
                         (status.step, status.failure) = (None, None);
                     }
+                    let worked_at = status.step.filter(|_| status.busy.is_some());
+                    status.usual =
+                        worked_at.and_then(|(step, _)| turn.usual.of(&status.pool, step));
                     (name.clone(), status)
                 })
                 .collect(),
@@ -474,6 +481,7 @@ fn machine_status(
         drifted: machine.vm.as_ref().and_then(|vm| vm.drifted.clone()),
         stays: None,
         leaves: false,
+        usual: None,
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::config::settings::Settings;
 use crate::controller::executor::ActionWaits;
 use crate::controller::host_decisions::HostDecisions;
+use crate::controller::usual::UsualTimes;
 use crate::model::decision::Decision;
 use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
@@ -26,4 +27,6 @@ pub struct Turn {
     pub waits: ActionWaits,
     /// Why machines came to their hosts.
     pub made: HostDecisions,
+    /// What the steps of machines usually take.
+    pub usual: UsualTimes,
 }

@@ -1,31 +1,35 @@
 //! Deciding anew on what was recorded, and what comes out otherwise.
 
+mod sum;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::query::Recorded;
 use crate::brain;
+use crate::model::action::Kind;
 use crate::model::decision::Decision;
 use crate::model::memory::Memory;
 use crate::model::policy::Policy;
 use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
 
-/// Differences that are told of one decision at most.
-const MOST: usize = 50;
+pub use sum::{PoolSum, ReplaySum, Summed, WasIs};
 
 /// What a decision would be now.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "result")]
 pub enum Replayed {
     /// What it was, but for what a report repeats of the configuration.
     Same,
     /// Another one.
     Differs {
-        /// Where, with what was and what is. The first few.
+        /// Where, with what was and what is.
         differences: Vec<ReplayDifference>,
         /// How many there are.
         count: usize,
@@ -38,7 +42,7 @@ pub enum Replayed {
 }
 
 /// One value that is another.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ReplayDifference {
     /// Where, such as `report.pods.default/web-1.verdict`.
     pub at: String,
@@ -49,7 +53,7 @@ pub struct ReplayDifference {
 }
 
 /// A decision that was recorded, and what became of it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ReplayOutcome {
     /// When it was taken.
     pub at: Time,
@@ -63,13 +67,30 @@ pub struct ReplayOutcome {
     /// What is another in the report because it repeats the configuration, which is another.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub configuration: Vec<ReplayDifference>,
+    /// Both decisions, where this program reads the recorded one.
+    #[serde(skip)]
+    pub twice: Option<Box<DecidedTwice>>,
+}
+
+/// A decision as it was recorded and as it is now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DecidedTwice {
+    /// As it was recorded.
+    pub was: Decision,
+    /// As it is now.
+    pub is: Decision,
+    /// What the machines of both plans cost an hour, by their names, in millionths: under the configuration that planned them.
+    prices: WasIs<BTreeMap<Arc<str>, i64>>,
 }
 
 /// Decides anew. With `policy` under another configuration than was in force.
 pub fn replay(recorded: &Recorded, policy: Option<&Policy>) -> ReplayOutcome {
-    let (replayed, configuration) = match decide(recorded, policy) {
-        Ok((was, is)) => compare(&was, &is, policy.is_some()),
-        Err(why) => (Replayed::Unreadable { why }, Vec::new()),
+    let (replayed, configuration, twice) = match decide(recorded, policy) {
+        Ok(Redecided { was, is, twice }) => {
+            let (replayed, configuration) = compare(&was, &is, policy.is_some());
+            (replayed, configuration, twice)
+        }
+        Err(why) => (Replayed::Unreadable { why }, Vec::new(), None),
     };
     ReplayOutcome {
         at: recorded.at,
@@ -77,11 +98,21 @@ pub fn replay(recorded: &Recorded, policy: Option<&Policy>) -> ReplayOutcome {
         program: recorded.program.clone(),
         replayed,
         configuration,
+        twice,
     }
 }
 
-/// The recorded decision and the one of now, in JSON.
-fn decide(recorded: &Recorded, policy: Option<&Policy>) -> Result<(Value, Value), String> {
+/// A decision that was made anew.
+struct Redecided {
+    /// The recorded one, in JSON.
+    was: Value,
+    /// The one of now, in JSON.
+    is: Value,
+    twice: Option<Box<DecidedTwice>>,
+}
+
+/// Makes a recorded decision anew.
+fn decide(recorded: &Recorded, policy: Option<&Policy>) -> Result<Redecided, String> {
     fn part<T: DeserializeOwned>(recorded: &Recorded, name: &str) -> Result<T, String> {
         let value = recorded.state.get(name).cloned().unwrap_or_default();
         serde_json::from_value(value).map_err(|error| {
@@ -91,19 +122,42 @@ fn decide(recorded: &Recorded, policy: Option<&Policy>) -> Result<(Value, Value)
     }
     let snapshot: Snapshot = part(recorded, "snapshot")?;
     let memory: Memory = part(recorded, "memory")?;
-    let recorded_policy;
-    let policy = match policy {
-        Some(policy) => policy,
-        None => {
-            recorded_policy = part::<Policy>(recorded, "policy")?;
-            &recorded_policy
-        }
+    let own_policy = part::<Policy>(recorded, "policy");
+    let policy = match (policy, &own_policy) {
+        (Some(policy), _) | (None, Ok(policy)) => policy,
+        (None, Err(why)) => return Err(why.clone()),
     };
     let is = brain::decide(&snapshot, policy, &memory, recorded.at);
-    let mut is = serde_json::to_value(is).map_err(|error| error.to_string())?;
+    let mut written = serde_json::to_value(&is).map_err(|error| error.to_string())?;
     let was = recorded.state.get("decision").cloned().unwrap_or_default();
-    let was = comparable(was, &mut is);
-    Ok((was, is))
+    let read = serde_json::from_value::<Decision>(was.clone()).ok();
+    let was = comparable(was, read.as_ref(), &mut written);
+    let twice = read.map(|read| {
+        let prices = WasIs {
+            was: prices(&read, own_policy.as_ref().unwrap_or(policy)),
+            is: prices(&is, policy),
+        };
+        let was = read;
+        Box::new(DecidedTwice { was, is, prices })
+    });
+    let is = written;
+    Ok(Redecided { was, is, twice })
+}
+
+/// What each machine that a decision makes costs an hour. Programs from before machines had terms did not record their types.
+fn prices(decision: &Decision, policy: &Policy) -> BTreeMap<Arc<str>, i64> {
+    let made = decision
+        .plan
+        .iter()
+        .filter_map(|action| match &action.kind {
+            Kind::Create(spec) => Some((&action.target, spec.terms.as_ref()?)),
+            _ => None,
+        });
+    made.map(|(target, terms)| {
+        let price = brain::price(policy, &target.region, &terms.kind);
+        (target.machine.clone(), price)
+    })
+    .collect()
 }
 
 /// Keys under which a reason stands with its code, beside its sentence ([`crate::model::reasons`]).
@@ -116,9 +170,9 @@ const CODES: [&str; 4] = [
 
 /// A recorded decision as this program writes it, where it can read it: what is left out when empty is no difference.
 /// Programs from before reasons had codes wrote the sentences alone: of their decisions the sentences are compared.
-fn comparable(was: Value, is: &mut Value) -> Value {
-    match serde_json::from_value::<Decision>(was.clone()).map(serde_json::to_value) {
-        Ok(Ok(written)) => written,
+fn comparable(was: Value, read: Option<&Decision>, is: &mut Value) -> Value {
+    match read.map(serde_json::to_value) {
+        Some(Ok(written)) => written,
         _ => {
             if !has_codes(&was) {
                 drop_codes(is);
@@ -151,7 +205,7 @@ fn drop_codes(value: &mut Value) {
 
 /// What is another, and what is another only because the report repeats a configuration that is (`otherwise`) another.
 fn compare(was: &Value, is: &Value, otherwise: bool) -> (Replayed, Vec<ReplayDifference>) {
-    let (mut differences, mut count) = (Vec::new(), 0);
+    let mut differences = Vec::new();
     let mut configuration = Vec::new();
     look(
         &mut String::new(),
@@ -161,20 +215,30 @@ fn compare(was: &Value, is: &Value, otherwise: bool) -> (Replayed, Vec<ReplayDif
             let kept = if otherwise && repeats_configuration(at) {
                 &mut configuration
             } else {
-                count += 1;
                 &mut differences
             };
-            if kept.len() < MOST {
-                kept.push(difference());
-            }
+            kept.push(difference());
         },
     );
+    let count = differences.len();
     let replayed = if count == 0 {
         Replayed::Same
     } else {
         Replayed::Differs { differences, count }
     };
     (replayed, configuration)
+}
+
+/// Every value that is another in two values.
+pub fn differences(was: &Value, is: &Value) -> Vec<ReplayDifference> {
+    let mut found = Vec::new();
+    look(
+        &mut String::new(),
+        Some(was),
+        Some(is),
+        &mut |_, difference| found.push(difference()),
+    );
+    found
 }
 
 /// What a report says of pools, networks, hosts and storages that is no finding: it stands so in the file.
@@ -258,6 +322,10 @@ mod tests {
         let (mut is, mut old) = (decision(), decision());
         drop_codes(&mut old);
         assert_eq!(old["report"]["holds"][0].get("details"), None);
+        let comparable = |was: Value, is: &mut Value| {
+            let read = serde_json::from_value(was.clone()).ok();
+            super::comparable(was, read.as_ref(), is)
+        };
         let was = comparable(old.clone(), &mut is);
         assert_eq!(compare(&was, &is, false).0, Replayed::Same);
         old["report"]["holds"][0]["why"] = json!("another sentence");
@@ -273,11 +341,28 @@ mod tests {
     fn a_code_that_is_another_is_a_difference() {
         let (mut is, mut was) = (decision(), decision());
         was["report"]["holds"][0]["details"] = json!({"code": "no_cluster_id"});
-        let was = comparable(was, &mut is);
+        let read = serde_json::from_value(was.clone()).ok();
+        let was = comparable(was, read.as_ref(), &mut is);
         assert!(matches!(
             compare(&was, &is, false).0,
             Replayed::Differs { .. }
         ));
+    }
+
+    /// It finds the bound of fifty that there was: whoever asks for JSON wants each.
+    #[test]
+    fn every_difference_is_told() {
+        let memory = |value: u32| {
+            let of: Value = (0..440)
+                .map(|n| (format!("pod-{n}"), json!(value)))
+                .collect();
+            json!({"memory": {"seen": of}})
+        };
+        let (replayed, _) = compare(&memory(1), &memory(2), false);
+        let Replayed::Differs { differences, count } = replayed else {
+            panic!("{replayed:?}");
+        };
+        assert_eq!((differences.len(), count), (440, 440));
     }
 
     #[test]

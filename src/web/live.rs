@@ -86,7 +86,6 @@ fn event(state: &WebState, turn: Option<&Turn>) -> Vec<u8> {
         pace: state.pace,
         demo: state.acts.is_some(),
         status: &status,
-        usual: state.metrics.usual().times(),
     };
     let mut text = b"event: view\ndata: ".to_vec();
     // JSON holds no line break outside of its strings, and none that is not escaped within them.

@@ -14,7 +14,6 @@ pub mod metrics;
 mod server;
 #[cfg(test)]
 mod tests;
-mod usual;
 mod view;
 mod when;
 

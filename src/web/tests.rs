@@ -307,6 +307,7 @@ pub(super) fn turn() -> Turn {
         decision: Arc::new(decision),
         waits: crate::controller::executor::ActionWaits::default(),
         made: crate::controller::host_decisions::HostDecisions::default(),
+        usual: crate::controller::usual::UsualTimes::default(),
     }
 }
 

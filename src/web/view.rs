@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::usual::UsualTime;
 use crate::config::settings::Deadlines;
 use crate::controller::status::DaemonStatus;
 use crate::controller::turn::Turn;
+use crate::controller::usual::UsualTime;
 use crate::controller::wording;
 use crate::model::cluster::{Node, ObjectKey, Pod, ReadyStatus};
 use crate::model::host_choice::HostDecision;
@@ -50,8 +50,8 @@ pub(super) struct PageView<'a> {
     /// Why machines on their way up came to their hosts, by machine.
     made: BTreeMap<Arc<str>, HostDecision>,
     pending: PendingView<'a>,
-    /// What each step usually takes, as measured since the start.
-    usual: BTreeMap<Step, UsualTime>,
+    /// What each step of a pool's machines usually takes, as measured lately.
+    usual: BTreeMap<Arc<str>, BTreeMap<Step, UsualTime>>,
     /// What each step may take, in milliseconds.
     deadlines: BTreeMap<&'static str, i64>,
 }
@@ -138,7 +138,6 @@ pub(super) struct Frame<'a> {
     pub(super) pace: u32,
     pub(super) demo: bool,
     pub(super) status: &'a DaemonStatus,
-    pub(super) usual: BTreeMap<Step, UsualTime>,
 }
 
 impl<'a> PageView<'a> {
@@ -160,13 +159,14 @@ impl<'a> PageView<'a> {
             numa: BTreeMap::new(),
             made: BTreeMap::new(),
             pending: PendingView::default(),
-            usual: frame.usual,
+            usual: BTreeMap::new(),
             deadlines: BTreeMap::new(),
         };
         let Some(turn) = turn else {
             return view;
         };
         let decision = &turn.decision;
+        view.usual = turn.usual.times();
         view.plan = decision.plan.iter().map(planned).collect();
         view.growth = decision.report.scale_up.map(|growth| growth.to_string());
         view.wake = decision.wake;

@@ -569,8 +569,15 @@ fn the_same_answers_again_change_nothing() {
          [network]\nbridge = \"vmbr0\"\nvlan = 20\naddresses = \"ranges\"\nranges = [\"192.0.2.60-192.0.2.69\", \"192.0.2.80\"]\n\
          [pool]\nname = \"batch\"\nmin = 1\nmax = 3\nhosts = [\"pve1\", \"pve2\"]\ninstance_types = [\"4x8GiB\", \"6x24GiB\"]\n",
     );
+    let last = |said: &str| said.lines().last().unwrap_or_default().to_owned();
+    let (code, said) = place.run(&["--dry-run"]);
+    assert_eq!(
+        (code, &*last(&said)),
+        (Some(0), "changed: would be"),
+        "{said}"
+    );
     let (code, said) = place.run(&["--yes"]);
-    assert_eq!(code, Some(0), "{said}");
+    assert_eq!((code, &*last(&said)), (Some(0), "changed: yes"), "{said}");
     // A list that a person writes in another way says the same.
     let file = place.file();
     let spread = file.replace("[\"pve1\", \"pve2\"]", "[\n  \"pve1\",\n  \"pve2\",\n]");
@@ -582,6 +589,9 @@ fn the_same_answers_again_change_nothing() {
     let (code, said) = place.run(&["--yes"]);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("Nothing is to be done"), "{said}");
+    assert_eq!(last(&said), "changed: no", "{said}");
+    let (code, said) = place.run(&["--dry-run"]);
+    assert_eq!((code, &*last(&said)), (Some(0), "changed: no"), "{said}");
     assert_eq!(place.file(), spread);
     // What PVE does not have is refused as it is the first time.
     for (answers, words) in [

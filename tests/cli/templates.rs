@@ -424,8 +424,10 @@ fn templates_made_by_hand_are_listed() {
     let (code, said) = bench.run(&["list", "-o", "json"]);
     assert_eq!(code, Some(0), "{said}");
     let told: serde_json::Value = serde_json::from_str(&said).expect("JSON");
-    assert_eq!(told[0]["clones"], serde_json::json!([9_110]), "{told}");
-    assert_eq!(told[0]["definition"], "none", "{told}");
+    assert_eq!(told["schema_version"], 1, "{told}");
+    let row = &told["templates"][0];
+    assert_eq!(row["clones"], serde_json::json!([9_110]), "{told}");
+    assert_eq!(row["definition"], "none", "{told}");
 
     bench.simulators.config(&path, "nowhere", "9100-9120");
     let said = bench.good(&["list"]);

@@ -11,7 +11,9 @@ use crate::{HASTY, visit};
 use pve_autoscaler::controller::askers::PersonOrder;
 use pve_autoscaler::controller::state::StateFiles;
 use pve_autoscaler::model::region::RegionName;
+use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 use serde_json::Value;
 
 fn program(arguments: &[&str]) -> Output {
@@ -112,11 +114,7 @@ fn history_and_replay_answer_with_the_daemon_stopped() {
     std::fs::write(&file, config.replace("max = 3", "max = 0")).expect("written");
     let other = program(&["replay", "--config", path(&file), path(&record)]);
     assert_eq!(other.status.code(), Some(1));
-    assert!(
-        text(&other.stdout).contains("plan"),
-        "{}",
-        text(&other.stdout)
-    );
+    otherwise(&text(&other.stdout));
     for (arguments, said) in [
         (
             vec!["history", "--record", "/nowhere/at/all"],
@@ -157,6 +155,70 @@ fn history_and_replay_answer_with_the_daemon_stopped() {
             "{all}"
         );
     }
+}
+
+/// What is said where a pool may have no machine any more: in words, and what it comes to.
+fn otherwise(said: &str) {
+    let has = |words: &str| said.lines().any(|line| line.contains(words));
+    for words in [
+        "  not done: create general-",
+        "  pod default/web-",
+        "  pool general: 1 fewer made (0, 1 then), for 0.",
+        "an hour less; ",
+        "what the next decision remembers (",
+    ] {
+        assert!(has(words), "{words}:\n{said}");
+    }
+    let waits = ["    is   has to wait: ", "    is   no pool can run it: "];
+    assert!(waits.into_iter().any(has), "{said}");
+    assert!(!has("plan.0") && !has("report."), "{said}");
+}
+
+/// Of decisions with hundreds of differences JSON has each, in one document, and the table says the same of many pods once. It finds the bound
+/// of fifty, of which nobody could have the rest.
+#[test]
+fn replay_has_every_difference() {
+    let config = format!("{HASTY}\n[recorder]\nmax_size = \"8MiB\"\n");
+    let scene = simulate(async {
+        let scene = Scene::new(3, &config, GuestSpec::default());
+        let pods = Workload::visit("web", 120, WorkloadPods::of("1", "1Gi"), Span::minutes(20));
+        scene.live(None, 0, pods, Duration::from_mins(3)).await;
+        scene
+    });
+    let record = scene.state().join("record");
+    let file = scene.state().join("other.toml");
+    std::fs::write(&file, config.replace("max = 3", "max = 0")).expect("written");
+    let replay = |options: &[&str]| {
+        let arguments = ["replay", "--config", path(&file), path(&record)];
+        let output = program(&[&arguments[..], options].concat());
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let told: Value = serde_json::from_str(&replay(&["-o", "json"])).expect("one document");
+    assert_eq!(told["schema_version"], 1);
+    let decisions = told["decisions"].as_array().expect("a list");
+    let most = decisions.iter().max_by_key(|one| one["count"].as_u64());
+    let most = most.expect("decisions differ");
+    let differences = most["differences"].as_array().expect("a list");
+    assert_eq!(most["count"], differences.len());
+    assert!(differences.len() > 50, "{}", differences.len());
+    let sum = &told["sum"];
+    assert_eq!(sum["others"], decisions.len());
+    let made = &sum["pools"]["general"]["made"];
+    assert!(made["was"].as_u64() > Some(0) && made["is"] == 0, "{sum}");
+
+    let table = replay(&[]);
+    assert!(table.contains("  pods default/web-"), "{table}");
+    let longest = table.split("(UTC), decision ").map(|of| of.lines().count());
+    let longest = longest.max().unwrap_or_default();
+    assert!(longest < 60, "{longest} lines of a decision:\n{table}");
+    let few = replay(&["--limit", "1"]);
+    assert!(
+        few.contains(" more; --limit shows more, -o json has all\n"),
+        "{few}"
+    );
+    let paths = replay(&["--detail"]);
+    assert!(paths.contains("\n  report.pods.default/web-"), "{paths}");
 }
 
 /// A host that a person evacuates, until no machine is there; then it may have machines again.

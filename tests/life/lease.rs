@@ -1,11 +1,13 @@
 //! Two installations, one lease.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use pve_autoscaler::controller::status::DaemonStatus;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
+use pve_autoscaler::web::Metrics;
 
 use crate::HASTY;
 use crate::common::{Scene, simulate};
@@ -123,4 +125,65 @@ fn a_standby_does_not_tell_what_it_did_while_it_led() {
         assert_eq!((steps(&led), stands_by.machines.len()), (1, 1));
         assert_eq!(steps(&stands_by), 0);
     });
+}
+
+/// Two daemons that are scraped: what a dashboard adds up is the cluster once. It finds a standby that counts machines, nodes and pods once more,
+/// and says that everything is on hold.
+#[test]
+fn two_instances_count_the_cluster_once() {
+    let told = simulate(async {
+        let scene = Scene::new(31, HASTY, GuestSpec::default());
+        let other = tempfile::tempdir().expect("a directory");
+        let second = async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            let ended = scene.world.daemon(other.path(), None, 100).await;
+            panic!("it ended: {ended:?}");
+        };
+        // Both tell their turns here: the last of the one that leads, and the last of the other.
+        let last = RefCell::new([None, None]);
+        let listens = async {
+            let mut turns = scene.world.turns.subscribe();
+            while turns.changed().await.is_ok() {
+                let turn = turns.borrow_and_update().clone().expect("a turn");
+                let stands_by = usize::from(!turn.snapshot.leader);
+                last.borrow_mut()[stands_by] = Some(turn);
+            }
+        };
+        let pods = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(30));
+        tokio::select! {
+            biased;
+            () = scene.live_on(0, |_| {}) => {}
+            () = second => {}
+            () = scene.play(pods) => {}
+            () = listens => {}
+            () = tokio::time::sleep(Duration::from_mins(10)) => {}
+        }
+        let turns = last.into_inner();
+        turns.map(|turn| Metrics::new().plain_text(turn.as_deref()))
+    });
+    let [leads, stands_by] = &told;
+    assert!(leads.contains("\npve_autoscaler_leader 1.0\n"), "{leads}");
+    let standby = "\npve_autoscaler_leader 0.0\n";
+    assert!(stands_by.contains(standby), "{stands_by}");
+    let sum = |series: &str| -> f64 {
+        let lines = told.iter().flat_map(|text| text.lines());
+        let values = lines.filter_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        values
+            .map(|value| value.parse::<f64>().expect("a number"))
+            .sum()
+    };
+    for (series, once) in [
+        ("kpnodes_total", 1.0),
+        (
+            "cluster_autoscaler_node_group_target_count{node_group=\"general\"}",
+            1.0,
+        ),
+        ("pve_autoscaler_holds{scope=\"everything\"}", 0.0),
+    ] {
+        let found = sum(series);
+        assert!(
+            (found - once).abs() < 0.1,
+            "{series}: {found}\n{leads}\n{stands_by}"
+        );
+    }
 }

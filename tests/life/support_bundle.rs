@@ -117,6 +117,113 @@ fn a_bug_report_is_one_command_and_has_no_secrets() {
     }
 }
 
+/// What a crash leaves is in the report, and the decision that panicked can be made again. It finds an archive without the files that the
+/// daemon's own words ask people to send.
+#[test]
+fn a_bug_report_has_what_a_crash_left() {
+    let config = format!("{HASTY}\n[recorder]\nenabled = true\n");
+    let scene = simulate(async {
+        let scene = Scene::new(3, &config, GuestSpec::default());
+        scene.live(None, 0, visit(), Duration::from_secs(50)).await;
+        scene
+    });
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let state = folder.join("state");
+    std::fs::create_dir_all(state.join("journal")).expect("made");
+    std::fs::write(folder.join("config.toml"), &config).expect("written");
+    for file in ["memory.json", "memory.json.set-aside"] {
+        std::fs::copy(scene.state().join("memory.json"), state.join(file)).expect("copied");
+    }
+    // What `StateFiles::record_panic` and `keep_panicked_view` write.
+    let panics = format!(
+        "{{\"panics\":[{{\"at\":\"2026-01-01T08:00:00Z\",\"said\":\"password={}\"}}]}}",
+        PLANTED[0]
+    );
+    std::fs::write(state.join("panics.json"), panics).expect("written");
+    let decisions = states(&scene.state().join("record"));
+    let view = decisions.last().expect("it decided").state["snapshot"].to_string();
+    std::fs::write(state.join("panicked-view.json"), view).expect("written");
+    std::fs::write(state.join("journal/general-bcdfg.json"), "{\"half").expect("written");
+    journal(folder);
+
+    let path = format!(
+        "{}:{}",
+        folder.display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
+    let report = |name: &str, more: &[&str]| {
+        let file = format!("{name}.tar.gz");
+        let run = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"))
+            .args([
+                "support-bundle",
+                "--socket",
+                "/nowhere/at/all",
+                "--user",
+                "root",
+            ])
+            .args(["--config", "config.toml", "--state-directory", "state"])
+            .args(["--since", "2025-12-31", "--file", &file])
+            .args(more)
+            .current_dir(folder)
+            .env("PATH", &path)
+            .output()
+            .expect("it runs");
+        assert!(
+            run.status.success(),
+            "{}",
+            String::from_utf8_lossy(&run.stderr)
+        );
+        unpacked(&folder.join(file), &folder.join(format!("{name}.open")))
+    };
+    let open = report("whole", &[]);
+    let part = |name: &str| std::fs::read_to_string(open.join("state").join(name)).expect(name);
+    for memory in ["memory.json", "memory-set-aside.json"] {
+        serde_json::from_str::<Value>(&part(memory)).expect(memory);
+    }
+    assert!(
+        part("panics.json").contains("<redacted>"),
+        "{}",
+        part("panics.json")
+    );
+    assert_eq!(part("journal/general-bcdfg.json"), "{\"half");
+    let asked = std::fs::read_to_string(folder.join("asked")).expect("journalctl was asked");
+    for words in [
+        "--unit=pve-autoscaler-mail@*",
+        "--unit=pve-autoscaler-pinning",
+        "--since=@1767",
+    ] {
+        assert!(asked.contains(words), "{words}: {asked}");
+    }
+    let missing = std::fs::read_to_string(open.join("missing.txt")).expect("it is in it");
+    assert!(
+        missing.contains("metrics.prom: ") || open.join("metrics.prom").exists(),
+        "{missing}"
+    );
+    let plan = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"))
+        .args(["plan", "--config", "config.toml", "--snapshot"])
+        .arg(open.join("state/panicked-view.json"))
+        .current_dir(folder)
+        .output()
+        .expect("it runs");
+    assert!(
+        plan.status.success(),
+        "{}",
+        String::from_utf8_lossy(&plan.stderr)
+    );
+
+    let hashed = report("hashed", &["--hash-names"]);
+    let text = all_text(&hashed.join("state"));
+    assert!(!text.contains("general"), "{text}");
+    let view = std::fs::read(hashed.join("state/panicked-view.json")).expect("it is in it");
+    serde_json::from_slice::<Snapshot>(&view).expect("it is a view yet");
+    let without = report("without", &["--without-record"]);
+    assert!(!without.join("state/panicked-view.json").exists());
+    for secret in PLANTED {
+        assert!(!all_text(&open).contains(secret), "{secret} is in it");
+    }
+}
+
 /// Unpacks an archive; its folder.
 fn unpacked(archive: &Path, to: &Path) -> PathBuf {
     std::fs::create_dir(to).expect("made");
@@ -405,7 +512,12 @@ fn journal(folder: &Path) {
     );
     std::fs::write(folder.join("log"), log).expect("written");
     let program = folder.join("journalctl");
-    let script = format!("#!/bin/sh\ncat '{}'\n", folder.join("log").display());
+    let at = |name: &str| folder.join(name).display().to_string();
+    let script = format!(
+        "#!/bin/sh\necho \"$@\" >'{}'\ncat '{}'\n",
+        at("asked"),
+        at("log")
+    );
     std::fs::write(&program, script).expect("written");
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("set");
 }

@@ -37,6 +37,28 @@ enum TextForm {
     Names,
 }
 
+/// Labels of metrics whose values are words of the program, of Kubernetes or of PVE.
+const OWN_LABELS: [&str; 18] = [
+    "activity",
+    "call",
+    "eviction_result",
+    "family",
+    "function",
+    "kind",
+    "le",
+    "method",
+    "node_group_type",
+    "outcome",
+    "phase",
+    "reason",
+    "state",
+    "step",
+    "type",
+    "verb",
+    "verdict",
+    "version",
+];
+
 /// What a file of the bundle is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileForm {
@@ -44,6 +66,8 @@ enum FileForm {
     Toml,
     /// What `pveversion` prints.
     Packages,
+    /// Prometheus' format.
+    Metrics,
     Lines,
 }
 
@@ -52,6 +76,7 @@ impl FileForm {
         match Path::new(file).extension().and_then(OsStr::to_str) {
             Some("json") => FileForm::Json,
             Some("toml") => FileForm::Toml,
+            Some("prom") => FileForm::Metrics,
             _ if file == "versions/pve.txt" => FileForm::Packages,
             _ => FileForm::Lines,
         }
@@ -160,8 +185,32 @@ impl NameHasher {
                 .split_inclusive('\n')
                 .map(|line| self.hashed_package(line))
                 .collect(),
+            FileForm::Metrics => text
+                .split_inclusive('\n')
+                .map(|line| self.hashed_series(line))
+                .collect(),
             FileForm::Lines => self.hashed_text(text, TextForm::Sentence),
         }
+    }
+
+    /// A time series, `NAME{LABEL="VALUE",…} NUMBER`: the values of labels that are no words of the program's are replaced.
+    fn hashed_series(&self, line: &str) -> String {
+        if line.starts_with('#') {
+            return line.to_owned();
+        }
+        if line.contains("\\\"") {
+            return self.hashed_text(line, TextForm::Names);
+        }
+        let mut own = true;
+        let parts = line.split('"').enumerate().map(|(number, part)| {
+            if number % 2 == 1 && !own {
+                return self.hashed_text(part, TextForm::Names);
+            }
+            let label = part.trim_end_matches('=').rsplit(['{', ',']).next();
+            own = label.is_some_and(|label| OWN_LABELS.contains(&label));
+            part.to_owned()
+        });
+        parts.collect::<Vec<_>>().join("\"")
     }
 
     /// A document in JSON without names; it stays one.

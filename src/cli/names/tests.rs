@@ -427,3 +427,20 @@ fn the_lists_are_in_order() {
         }
     }
 }
+
+#[test]
+fn metrics_keep_their_names_and_lose_those_of_others() {
+    let text = "# HELP kpnodes_total Machines there are\nkpnodes_total 2.0\n\
+        pve_autoscaler_machines{pool=\"zorp\",step=\"clone\"} 1.0\n\
+        pve_autoscaler_holds{scope=\"region zorp\"} 1.0\n";
+    let hashed = hasher().hashed("metrics.prom", text);
+    assert!(!hashed.contains("zorp"), "{hashed}");
+    for kept in [
+        "# HELP kpnodes_total Machines there are\nkpnodes_total 2.0\n",
+        "pve_autoscaler_machines{pool=\"x",
+        "\",step=\"clone\"} 1.0\n",
+        "pve_autoscaler_holds{scope=\"",
+    ] {
+        assert!(hashed.contains(kept), "{kept} is not in {hashed}");
+    }
+}

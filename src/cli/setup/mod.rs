@@ -125,10 +125,11 @@ async fn set_up(
         } else {
             "Nothing is to be done: all is as it should be"
         };
-        return tell(&format!(
+        tell(&format!(
             "\n{what}. `{}` looks closer.\n",
             admin.command("pve-autoscaler doctor")
-        ));
+        ))?;
+        return tell_change(options, "no");
     }
     carry_out(&steps, &admin, (options, &answers)).await
 }
@@ -147,6 +148,14 @@ fn new_text(
         answers.proxmox.vmids = Some(proposal.wanted.vmids.clone());
     }
     text::changed(existing, &answers)
+}
+
+/// The last line, for a program that runs setup again and again: whether anything was changed. A person at a terminal has seen it.
+fn tell_change(options: &SetupOptions, changed: &str) -> Result<(), CliFailure> {
+    if options.answers.is_none() && !options.yes {
+        return Ok(());
+    }
+    print(&format!("changed: {changed}\n"))
 }
 
 /// Tells sentences, a line each, folded at words where this is a terminal.
@@ -250,7 +259,8 @@ async fn carry_out(
         print(below)?;
     }
     if options.dry_run {
-        return print("\nNothing was changed (--dry-run).\n");
+        print("\nNothing was changed (--dry-run).\n")?;
+        return tell_change(options, "would be");
     }
     if !options.yes {
         if !ask::somebody() {
@@ -288,7 +298,8 @@ async fn carry_out(
     tell(&format!(
         "\nDone. Look at it: {}; pve-autoscaler status; pve-autoscaler plan\n",
         admin.command("pve-autoscaler doctor")
-    ))
+    ))?;
+    tell_change(options, "yes")
 }
 
 /// Looks for what a template could be built of, where one may have to be built: the newest image of Debian where no image is answered;

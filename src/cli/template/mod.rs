@@ -38,6 +38,7 @@ use crate::pve::{Client, ClusterResources, ConfigUpdate, VmConfig};
 
 use host::Builder;
 use options::{BuildOptions, TemplateCommand};
+pub(super) use overview::TemplateList;
 
 /// A removal, and the stop before it.
 const REMOVAL: Duration = Duration::from_mins(5);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::snippets::{BuildSnippets, Cleaned};
@@ -39,7 +40,7 @@ const UNKNOWN: &str = "-";
 const NAME_COLUMN: usize = 3;
 
 /// What is to become of a template.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum TemplateUse {
     /// Machines are made of it.
@@ -52,20 +53,38 @@ enum TemplateUse {
     Removable,
 }
 
+/// As `-o json` prints it.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in crate::cli) struct TemplateList {
+    /// The version of this form.
+    schema_version: u32,
+    /// Every template that is there.
+    templates: Vec<TemplateRow>,
+    /// Templates of the configuration of which PVE shows no VM.
+    missing: Vec<String>,
+}
+
 /// A template, as it is told.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct TemplateRow {
+    /// Its table in the configuration.
     template: String,
+    /// The host that its VM is on.
     host: String,
+    /// The VM.
     vmid: u32,
+    /// The VM's name.
     name: String,
+    /// `ready`, `locked`, `building`, `failed`, `offline` or `no template`.
     state: &'static str,
+    /// `current`, `older`, or `none` where a person made it.
     definition: &'static str,
     /// VMs whose disks are linked to the template's; `None` where that cannot be read.
     clones: Option<Vec<u32>>,
     /// Since when it is built; of a person's template nobody knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     age_seconds: Option<i64>,
+    /// What is to become of it.
     fate: TemplateUse,
 }
 
@@ -246,7 +265,12 @@ pub(super) async fn list(settings: &Settings, output: OutputFormat) -> Result<()
         }
     }
     let wide = output == OutputFormat::Wide;
-    output.show(&all, || overview(&all, &missing, wide))
+    let list = TemplateList {
+        schema_version: 1,
+        templates: all,
+        missing: missing.iter().map(|one| one.name.clone()).collect(),
+    };
+    output.show(&list, || overview(&list.templates, &missing, wide))
 }
 
 /// The table, and what is to be said of it. `wide`: with the names of the VMs, for which 80 columns are too few.

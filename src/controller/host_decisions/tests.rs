@@ -62,6 +62,7 @@ fn turn(at: i64, chosen: &[&str], machines: &[(&str, i64, &str)]) -> Turn {
         }),
         waits: crate::controller::executor::ActionWaits::default(),
         made: HostDecisions::default(),
+        usual: crate::controller::usual::UsualTimes::default(),
     }
 }
 

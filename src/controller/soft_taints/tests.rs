@@ -62,6 +62,7 @@ fn turn(file: &str) -> Turn {
         decision: Arc::new(decision),
         waits: crate::controller::executor::ActionWaits::default(),
         made: crate::controller::host_decisions::HostDecisions::default(),
+        usual: crate::controller::usual::UsualTimes::default(),
     }
 }
 

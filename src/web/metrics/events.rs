@@ -64,9 +64,6 @@ impl Metrics {
 
     /// A step of a machine's life ended after `took`.
     pub fn step(&self, step: Step, took: Span, ok: bool) {
-        if ok {
-            self.usual().note(step, took);
-        }
         let series = vec![("phase", name(&step)), ("outcome", outcome(ok))];
         self.phases
             .get_or_create(&series)

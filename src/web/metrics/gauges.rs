@@ -1,4 +1,5 @@
-//! The gauges: how things stood after the last turn.
+//! The gauges: how things stood after the last turn. What is of the cluster is told by the instance that leads alone: whoever adds up the
+//! instances of a high-availability set-up would find everything twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,9 +25,19 @@ pub(super) type FloatGauge = Gauge<f64, AtomicU64>;
 /// One for each of several things.
 pub(super) type FloatGauges = Family<SeriesLabels, FloatGauge>;
 
-/// Registers one gauge or family per line: field, name, help.
+/// The registry of what is somebody's.
+macro_rules! whose {
+    (own, $own:ident, $cluster:ident) => {
+        &mut *$own
+    };
+    (cluster, $own:ident, $cluster:ident) => {
+        &mut *$cluster
+    };
+}
+
+/// Registers one gauge or family per line: field, name, help. `own` are those of the instance, `cluster` those of the cluster.
 macro_rules! gauges {
-    ($($prefix:literal { $($field:ident: $kind:ty = $name:literal, $help:literal;)* })*) => {
+    ($($whose:ident $prefix:literal { $($field:ident: $kind:ty = $name:literal, $help:literal;)* })*) => {
         /// Every gauge.
         #[derive(Debug)]
         pub(super) struct Gauges {
@@ -36,18 +47,18 @@ macro_rules! gauges {
 
         impl Gauges {
             /// All of them, registered.
-            pub(super) fn register(registry: &mut Registry) -> Gauges {
+            pub(super) fn register(own: &mut Registry, cluster: &mut Registry) -> Gauges {
                 $($(let $field = <$kind>::default();)*)*
                 $(
-                    let prefix: &str = $prefix;
+                    let (prefix, registry): (&str, _) = ($prefix, whose!($whose, own, cluster));
                     let within = if prefix.is_empty() {
-                        &mut *registry
+                        registry
                     } else {
                         registry.sub_registry_with_prefix(prefix)
                     };
                     $(within.register($name, $help, $field.clone());)*
                 )*
-                let stores = StoreGauges::register(registry);
+                let stores = StoreGauges::register(cluster);
                 let gauges = Gauges { stores, $($($field,)*)* };
                 let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
                 gauges.build.get_or_create(&version).set(1.0);
@@ -62,7 +73,7 @@ macro_rules! gauges {
 
 gauges! {
     // kproximate's eight, under its names.
-    "" {
+    cluster "" {
         kp_total: FloatGauge = "kpnodes_total", "Machines there are";
         kp_running: FloatGauge = "kpnodes_running", "Machines whose VM runs";
         cpu_provisioned: FloatGauge = "cpu_provisioned_total", "Cores of all machines";
@@ -73,7 +84,7 @@ gauges! {
         memory_allocated: FloatGauge = "memory_allocated_total", "Memory requested by pods on the machines' nodes in bytes";
     }
     // cluster-autoscaler's, where the meaning is the same.
-    "cluster_autoscaler" {
+    cluster "cluster_autoscaler" {
         safe: FloatGauge = "cluster_safe_to_autoscale", "Whether nothing holds everything back";
         nodes: FloatGauges = "nodes_count", "Nodes of the cluster, by state";
         max_nodes: FloatGauge = "max_nodes_count", "Upper limit of nodes: those that are not ours, and the max of all pools or of all together";
@@ -92,28 +103,39 @@ gauges! {
         cooldown: FloatGauge = "scale_down_in_cooldown", "Whether scale-down is on hold";
         activity: FloatGauges = "last_activity", "When an activity last began, in Unix seconds; if it never did, when the memory began";
     }
-    "pve_autoscaler" {
+    own "pve_autoscaler" {
         build: FloatGauges = "build_info", "The program's version";
         leader: FloatGauge = "leader", "Whether this instance holds the lease";
         paused: FloatGauge = "paused", "Whether somebody said pause";
         view_age: FloatGauges = "view_age_seconds", "Age of each view that decisions rest on";
         host_clock: FloatGauges = "host_clock_ahead_seconds", "How far a PVE host's clock is ahead of this one's";
         view_complete: FloatGauges = "view_complete", "Whether each view was read completely";
-        drifted: FloatGauges = "drifted_nodes", "Nodes of a pool that were made with what the configuration says otherwise now";
-        machines: FloatGauges = "machines", "Machines, by pool and step";
-        verdicts: FloatGauges = "pending_pods", "Pods that are not bound, by what becomes of them";
-        holds: FloatGauges = "holds", "What is on hold, by scope";
-        warnings: FloatGauge = "warnings", "Things that a person should look at";
         kubeconfig_expiry: FloatGauge = "kubeconfig_expiry_timestamp_seconds", "When the kubeconfig's client certificate ends; 0 without one";
         config_valid: FloatGauge = "config_valid", "Whether the configuration file, as it is now, is valid";
         policies_agree: FloatGauge = "broker_policy_agrees", "Whether the broker runs with the same policy";
         condition: FloatGauges = "condition", "Whether a condition holds that people are notified of, by kind; a removal counts after two hours";
     }
+    cluster "pve_autoscaler" {
+        drifted: FloatGauges = "drifted_nodes", "Nodes of a pool that were made with what the configuration says otherwise now";
+        machines: FloatGauges = "machines", "Machines, by pool and step";
+        verdicts: FloatGauges = "pending_pods", "Pods that are not bound, by what becomes of them";
+        holds: FloatGauges = "holds", "What is on hold, by scope";
+        warnings: FloatGauge = "warnings", "Things that a person should look at";
+    }
 }
 
 impl Gauges {
-    /// Shows a turn. Series of what is gone disappear.
-    pub(super) fn show(&self, turn: &Turn) {
+    /// Shows of a turn what is of this instance.
+    pub(super) fn show_own(&self, turn: &Turn) {
+        let snapshot = &*turn.snapshot;
+        self.leader.set(flag(snapshot.leader));
+        self.paused.set(flag(snapshot.paused.is_some()));
+        self.show_views(turn);
+        self.show_clocks(snapshot);
+    }
+
+    /// Shows of a turn what is of the cluster. Series of what is gone disappear.
+    pub(super) fn show_cluster(&self, turn: &Turn) {
         let (snapshot, report) = (&*turn.snapshot, &turn.decision.report);
         // What was not read yet would be counted as none: what was known before a reload stands.
         if report.unread.is_empty() {
@@ -333,7 +355,7 @@ impl Gauges {
     }
 
     fn show_state(&self, turn: &Turn) {
-        let (snapshot, report) = (&*turn.snapshot, &turn.decision.report);
+        let report = &turn.decision.report;
         let held = |scope: Scope| report.holds.iter().any(|hold| hold.scope == scope);
         self.safe.set(flag(!held(Scope::Everything)));
         self.cooldown
@@ -351,9 +373,20 @@ impl Gauges {
                 .map(|(scope, number)| (vec![("scope", scope.to_string())], count(number))),
         );
         self.warnings.set(count(report.warnings.len()));
-        self.leader.set(flag(snapshot.leader));
-        self.paused.set(flag(snapshot.paused.is_some()));
-        let sources = || snapshot.sources.iter();
+        let memory = &turn.decision.memory;
+        let since = |last: Option<Time>| last.or(memory.began).unwrap_or(turn.at);
+        for (activity, at) in [
+            ("main", turn.at),
+            ("autoscaling", turn.at),
+            ("scaleUp", since(memory.last_scale_up)),
+            ("scaleDown", since(memory.last_scale_down)),
+        ] {
+            self.begun(activity, at);
+        }
+    }
+
+    fn show_views(&self, turn: &Turn) {
+        let sources = || turn.snapshot.sources.iter();
         fill(
             &self.view_age,
             // A view that was never read has no age.
@@ -371,17 +404,6 @@ impl Gauges {
             sources()
                 .map(|(name, source)| (vec![("source", name.to_string())], flag(source.complete))),
         );
-        self.show_clocks(snapshot);
-        let memory = &turn.decision.memory;
-        let since = |last: Option<Time>| last.or(memory.began).unwrap_or(turn.at);
-        for (activity, at) in [
-            ("main", turn.at),
-            ("autoscaling", turn.at),
-            ("scaleUp", since(memory.last_scale_up)),
-            ("scaleDown", since(memory.last_scale_down)),
-        ] {
-            self.begun(activity, at);
-        }
     }
 
     /// Hosts whose clock is not known have no series.

@@ -13,7 +13,7 @@ mod text;
 
 use std::sync::{Mutex, PoisonError};
 
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -21,7 +21,6 @@ use prometheus_client::registry::Registry;
 
 pub use calls::Metered;
 
-use super::usual::Usual;
 use crate::controller::turn::Turn;
 use gauges::Gauges;
 use process::Process;
@@ -34,13 +33,15 @@ type Histograms = Family<SeriesLabels, Histogram, fn() -> Histogram>;
 /// All metrics of the program.
 #[derive(Debug)]
 pub struct Metrics {
-    registry: Registry,
+    /// What each instance tells.
+    own: Registry,
+    /// What the instance tells that leads.
+    cluster: Registry,
     gauges: Gauges,
     process: Process,
     /// Held while the gauges are filled and written: one scrape must not see another's half.
     scrape: Mutex<()>,
     phases: Histograms,
-    usual: Usual,
     turns: Histograms,
     pve_calls: Counters,
     kube_calls: Counters,
@@ -81,10 +82,10 @@ impl Default for Metrics {
 impl Metrics {
     /// All metrics, at their beginning.
     pub fn new() -> Metrics {
-        let mut registry = Registry::default();
-        let gauges = Gauges::register(&mut registry);
-        let process = Process::register(&mut registry);
-        let mut ours = Adder(registry.sub_registry_with_prefix("pve_autoscaler"));
+        let (mut own, mut cluster) = (Registry::default(), Registry::default());
+        let gauges = Gauges::register(&mut own, &mut cluster);
+        let process = Process::register(&mut own);
+        let mut ours = Adder(own.sub_registry_with_prefix("pve_autoscaler"));
         let phases = ours.histogram(
             "phase_duration_seconds",
             "Time that a step of a machine's life took, by step and outcome",
@@ -110,7 +111,7 @@ impl Metrics {
         let notifications = ours.counter("notifications", about);
         let about = "Spans of traces that were sent or lost, by outcome";
         let spans = ours.counter("trace_spans", about);
-        let mut theirs = Adder(registry.sub_registry_with_prefix("cluster_autoscaler"));
+        let mut theirs = Adder(own.sub_registry_with_prefix("cluster_autoscaler"));
         let turns = theirs.histogram(
             "function_duration_seconds",
             "Time that a turn of the loop took",
@@ -125,12 +126,12 @@ impl Metrics {
         let evicted = theirs.counter("evicted_pods", "Pods evicted, by result");
         let scaled_up = theirs.single("scaled_up_nodes", "Nodes added");
         let metrics = Metrics {
-            registry,
+            own,
+            cluster,
             gauges,
             process,
             scrape: Mutex::new(()),
             phases,
-            usual: Usual::default(),
             turns,
             pve_calls,
             kube_calls,
@@ -150,26 +151,29 @@ impl Metrics {
         metrics
     }
 
-    /// What steps took lately.
-    pub(super) fn usual(&self) -> &Usual {
-        &self.usual
-    }
-
     /// Everything in Prometheus' own format, for those who do not ask for OpenMetrics.
     pub fn plain_text(&self, turn: Option<&Turn>) -> String {
         text::prometheus(&self.text(turn))
     }
 
-    /// Everything as OpenMetrics text, the gauges as of `turn`.
+    /// Everything as OpenMetrics text, the gauges as of `turn`. What is of the cluster is there when this instance leads.
     pub fn text(&self, turn: Option<&Turn>) -> String {
         let _held = self.scrape.lock().unwrap_or_else(PoisonError::into_inner);
+        let leads = turn.filter(|turn| turn.snapshot.leader);
         if let Some(turn) = turn {
-            self.gauges.show(turn);
+            self.gauges.show_own(turn);
+        }
+        if let Some(turn) = leads {
+            self.gauges.show_cluster(turn);
         }
         self.process.look();
         let mut text = String::new();
+        let of_cluster = leads.map_or(Ok(()), |_| encode_registry(&mut text, &self.cluster));
+        let all = of_cluster
+            .and_then(|()| encode_registry(&mut text, &self.own))
+            .and_then(|()| encode_eof(&mut text));
         // Writing into a string fails only if an encoder is broken; half a page is of no use then.
-        if let Err(error) = encode(&mut text, &self.registry) {
+        if let Err(error) = all {
             tracing::error!(%error, "the metrics cannot be written");
             text.clear();
         }

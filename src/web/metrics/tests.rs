@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::stores::MAX_SERIES;
 use super::{Metered, Metrics};
 use crate::controller::conditions::FoundConditions;
+use crate::controller::turn::Turn;
 use crate::kubernetes::{CallObserver as _, CallOutcome};
 use crate::model::condition::{Condition, ConditionKind};
 use crate::model::region::Step;
@@ -179,6 +180,67 @@ fn panels_of_others_dashboards_are_filled() {
         text.contains("\ncluster_autoscaler_max_nodes_count 4.0\n"),
         "{text}"
     );
+}
+
+/// The families that an instance has which stands by: what is of itself. All else would count twice where somebody adds up the instances.
+const OF_A_STANDBY: [&str; 26] = [
+    "cluster_autoscaler_errors_total",
+    "cluster_autoscaler_evicted_pods_total",
+    "cluster_autoscaler_failed_scale_ups_total",
+    "cluster_autoscaler_function_duration_seconds",
+    "cluster_autoscaler_scaled_down_nodes_total",
+    "cluster_autoscaler_scaled_up_nodes_total",
+    "pve_autoscaler_broker_policy_agrees",
+    "pve_autoscaler_build_info",
+    "pve_autoscaler_condition",
+    "pve_autoscaler_config_valid",
+    "pve_autoscaler_failed_scale_downs_total",
+    "pve_autoscaler_host_clock_ahead_seconds",
+    "pve_autoscaler_kube_call_duration_seconds",
+    "pve_autoscaler_kube_calls_total",
+    "pve_autoscaler_kubeconfig_expiry_timestamp_seconds",
+    "pve_autoscaler_leader",
+    "pve_autoscaler_paused",
+    "pve_autoscaler_phase_duration_seconds",
+    "pve_autoscaler_pve_call_duration_seconds",
+    "pve_autoscaler_pve_calls_total",
+    "pve_autoscaler_record_lost_total",
+    "pve_autoscaler_trace_spans_total",
+    "pve_autoscaler_view_age_seconds",
+    "pve_autoscaler_view_complete",
+    "process_cpu_seconds_total",
+    "process_start_time_seconds",
+];
+
+/// Led before or not: what the cluster has is told by the one who leads, with all its numbers from the first scrape on.
+#[test]
+fn who_stands_by_tells_nothing_of_the_cluster() {
+    let metrics = Metrics::new();
+    metrics.step(Step::Clone, Span::seconds(40), true);
+    metrics.called("list", "pods", CallOutcome::Done, Duration::from_millis(3));
+    let leads = turn();
+    let mut snapshot = (*leads.snapshot).clone();
+    snapshot.leader = false;
+    let stands_by = Turn {
+        snapshot: Arc::new(snapshot),
+        ..turn()
+    };
+    let told = |turn: &Turn| metrics.plain_text(Some(turn));
+    let before = told(&leads);
+    for standby in [told(&stands_by), metrics.plain_text(None)] {
+        let mut names: BTreeSet<String> = families(&standby).keys().map(|&it| it.into()).collect();
+        for own in OF_A_STANDBY {
+            assert!(names.remove(own), "{own} is not in {standby}");
+        }
+        names.retain(|name| !name.starts_with("process_"));
+        assert!(names.is_empty(), "{names:?}");
+    }
+    assert!(told(&stands_by).contains("\npve_autoscaler_leader 0.0\n"));
+    let without_process = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| !line.starts_with("process_"));
+        lines.map(str::to_owned).collect()
+    };
+    assert_eq!(without_process(&told(&leads)), without_process(&before));
 }
 
 /// What the process takes, under the names of Prometheus' own client libraries.

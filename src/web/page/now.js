@@ -424,7 +424,7 @@ function updateMachine(card, machine, view) {
     return h("li", { class: standing, title: stepTells(name), "aria-current": index === at ? "step" : null },
       h("span", { class: "hidden" }, standing === "past" ? "done: " : standing === "current" ? "now: " : "then: "), step(name));
   }));
-  const [begun, usual, limit] = [machine.step ? millis(machine.step[1]) : null, view.usual[current], view.deadlines[current]];
+  const [begun, usual, limit] = [machine.step ? millis(machine.step[1]) : null, view.usual[machine.pool]?.[current], view.deadlines[current]];
   card.goOn = (clock) => showTime(time, { machine, begun, usual, limit, clock });
   card.goOn(now());
   const hindered = machine.waits?.hindered;
