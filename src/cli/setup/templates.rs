@@ -98,8 +98,24 @@ pub(super) fn choose(
         take(survey, (vmid, said), &candidates, proposal);
         return;
     }
-    let why = match candidates.len() {
-        0 => "no template has a guest agent and a cloud-init drive".to_owned(),
+    let built: BTreeMap<u32, TemplateCandidate> = candidates
+        .iter()
+        .filter(|(vmid, _)| {
+            survey
+                .pve
+                .templates
+                .get(vmid)
+                .is_some_and(|config| is_built(**vmid, config))
+        })
+        .map(|(vmid, one)| (*vmid, one.clone()))
+        .collect();
+    let why = match (built.len(), candidates.len()) {
+        (0, 0) => "no template has a guest agent and a cloud-init drive".to_owned(),
+        (1.., _) => format!(
+            "{} there that this program built: {}; one that is up to date is not built again",
+            words::are(built.len(), "template"),
+            named(&built)
+        ),
         _ => format!(
             "no template looks made for Kubernetes; {} there: {}",
             words::are(candidates.len(), "other"),
