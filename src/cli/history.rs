@@ -295,7 +295,7 @@ fn plan_row(group: &[&Deed], zone: &TimeZone) -> Option<DeedRow> {
         does(verb(first)?),
         words::some(&machines)
     );
-    let whys = whys.into_iter().map(|why| (String::new(), why));
+    let whys = whys.iter().map(|why| failure_in(why));
     Some((
         local(first.at, zone),
         one_line(&what),
@@ -334,12 +334,16 @@ fn details(deed: &Deed, depth: HistoryDepth) -> Vec<DeedRow> {
     if depth == HistoryDepth::Hosts {
         return lines;
     }
-    tell("decision", deed.decision.to_string());
-    tell("pool", pool.as_deref().unwrap_or_default().to_owned());
     let kind = instance_type.as_deref().unwrap_or_default();
-    tell("type", kind.to_owned());
-    let vmid = planned.pointer("/target/vmid");
-    tell("VMID", vmid.map(ToString::to_string).unwrap_or_default());
+    let vmid = planned.pointer("/target/vmid").map(ToString::to_string);
+    let short = [
+        ("pool", pool.as_deref().unwrap_or_default()),
+        ("type", kind),
+        ("VMID", vmid.as_deref().unwrap_or_default()),
+    ];
+    let short = short.iter().filter(|(_, text)| !text.is_empty());
+    let short: Vec<String> = short.map(|(name, text)| format!("{name} {text}")).collect();
+    tell(&format!("decision {}", deed.decision), short.join(", "));
     tell("for pods", list(planned.pointer("/reason/pods")));
     tell(
         "pods that move",
@@ -365,8 +369,19 @@ fn row(deed: &Deed, planned: &PlannedAt, zone: &TimeZone) -> DeedRow {
         _ => None,
     };
     let (what, why) = deed_in_words(deed, after, |at| local(at, zone));
-    let why = WhyCell::one(&why, "");
+    let why = WhyCell::of_each(vec![failure_in(&one_line(&why))]);
     (local(deed.at, zone), one_line(&what), why)
+}
+
+/// What stands before the words of a failure, and the words: how far a machine came, and why it is removed, are told with the
+/// same words right after each other.
+fn failure_in(why: &str) -> (String, String) {
+    let is_head =
+        |head: &str| head == "it failed" || (head.starts_with("at ") && !head.contains(','));
+    match why.split_once(": ") {
+        Some((head, words)) if is_head(head) => (head.to_owned(), words.to_owned()),
+        _ => (String::new(), why.to_owned()),
+    }
 }
 
 #[cfg(test)]

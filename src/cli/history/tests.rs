@@ -97,8 +97,8 @@ fn why_a_host_was_chosen_is_told_in_detail_and_of_one_machine() {
 /// Two machines fail with the same words, which are told once below the rows; `-o wide` has them in each.
 #[test]
 fn what_several_rows_say_is_told_once() {
-    let failure =
-        "at clone: VM 9000 is locked (backup); `qm unlock 9000` ends a lock that nobody needs";
+    let words = "VM 9000 is locked (backup); `qm unlock 9000` ends a lock that nobody needs";
+    let failure = &format!("at clone: {words}");
     let failed = |at: i64, machine: &str, failure: &str| Deed {
         at: Time(at * 1_000),
         decision: 1,
@@ -128,18 +128,54 @@ fn what_several_rows_say_is_told_once() {
         )
     };
     let short = told(false);
-    assert_eq!(short.matches(failure).count(), 1, "{short}");
+    assert_eq!(short.matches(words).count(), 1, "{short}");
     let rows: Vec<&str> = short.lines().skip(1).take(4).map(str::trim_end).collect();
-    assert!(rows[0].ends_with("small-aaaaa  (1)"), "{short}");
+    assert!(rows[0].ends_with("small-aaaaa  at clone (1)"), "{short}");
     assert!(rows[2].ends_with("at join: the token is unknown to this server"));
-    assert!(rows[3].ends_with("small-ddddd  (1)"), "{short}");
+    assert!(rows[3].ends_with("small-ddddd  at clone (1)"), "{short}");
     assert!(
-        short.ends_with(&format!("\n\nWhy\n  (1)  {failure}\n")),
+        short.ends_with(&format!("\n\nWhy\n  (1)  {words}\n")),
         "{short}"
     );
     let wide = told(true);
-    assert_eq!(wide.matches(failure).count(), 3, "{wide}");
+    assert_eq!(wide.matches(&**failure).count(), 3, "{wide}");
     assert!(!wide.contains("(1)"), "{wide}");
+}
+
+/// A machine that failed is removed for the same words, which were a second paragraph of the history right below the first.
+#[test]
+fn the_words_of_a_failure_are_told_once_for_the_failure_and_the_removal() {
+    let words =
+        "kubeadm join failed with code 1: [ERROR CRI]: could not connect to the container runtime";
+    let ended = Deed {
+        at: Time(0),
+        decision: 1,
+        program: None,
+        kind: DeedKind::Ended {
+            action: "create".to_owned(),
+            machine: "small-aaaaa".into(),
+            failure: Some(format!("at join: {words}")),
+        },
+    };
+    let mut removed = planned_together(&[("small-aaaaa", "pve1", "")]).remove(0);
+    if let DeedKind::Planned { action, why, .. } = &mut removed.kind {
+        "remove".clone_into(action);
+        *why = format!("it failed: {words}");
+    }
+    let deeds = [ended, removed];
+    let told = |wide| {
+        let depth = (HistoryDepth::Lines, wide);
+        told(&deeds, &planned_at(&deeds), depth, &TimeZone::UTC)
+    };
+    let short = told(false);
+    assert!(
+        short.contains("at join (1)") && short.contains("it failed (1)"),
+        "{short}"
+    );
+    assert_eq!(short.matches(words).count(), 1, "{short}");
+    let wide = told(true);
+    assert!(wide.contains(&format!("at join: {words}")), "{wide}");
+    assert!(wide.contains(&format!("it failed: {words}")), "{wide}");
 }
 
 /// Machines that one decision makes, each with its reason.

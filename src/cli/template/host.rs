@@ -31,6 +31,8 @@ const SHORT: Duration = Duration::from_mins(3);
 const SHUTDOWN: Duration = Duration::from_mins(2);
 /// Between two lines about a task that runs.
 const NEWS: Duration = Duration::from_secs(5);
+/// How the log of a task ends that went well: the next line of ours says so.
+const TASK_OK: &str = "TASK OK";
 /// Lines of a failed task's log that are told.
 const LOG_LINES: usize = 5;
 /// Lines of a failed step that are told once more.
@@ -516,7 +518,8 @@ pub(super) async fn follow(
             }
             Err(WaitError::Deadline { .. }) if Instant::now() < end => {
                 let log = place.client.task_log(task, 1).await.unwrap_or_default();
-                if let Some(line) = log.last().filter(|line| told.as_deref() != Some(line)) {
+                let news = |line: &&String| *line != TASK_OK && told.as_deref() != Some(line);
+                if let Some(line) = log.last().filter(news) {
                     say(line)?;
                     told = Some(line.as_str().into());
                 }

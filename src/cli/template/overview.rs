@@ -389,6 +389,11 @@ fn describe_older(all: &[TemplateRow]) -> String {
     told.collect()
 }
 
+/// One thing, or several, where they were named before.
+fn pronoun(many: usize) -> &'static str {
+    if many == 1 { "it" } else { "them" }
+}
+
 /// What is to be said of templates of which no machine is made any more.
 fn describe_old(all: &[TemplateRow]) -> String {
     let old = || all.iter().filter(|row| row.is_old());
@@ -408,16 +413,18 @@ fn describe_old(all: &[TemplateRow]) -> String {
     }
     if !kept.is_empty() {
         let named = words::names(&kept);
+        let them = pronoun(kept.len());
         let _ = writeln!(
             text,
-            "Kept while linked clones need it: {named}; later `pve-autoscaler template prune` removes it."
+            "Kept while linked clones need {them}: {named}; later `pve-autoscaler template prune` removes {them}."
         );
     }
     if !free.is_empty() {
         let named = words::names(&free);
+        let them = pronoun(free.len());
         let _ = writeln!(
             text,
-            "Nothing needs {named}: `pve-autoscaler template prune` removes it."
+            "Nothing needs {named}: `pve-autoscaler template prune` removes {them}."
         );
     }
     text
@@ -561,7 +568,7 @@ mod tests {
             .collect();
         assert_eq!(states, ["ready", "old", "old", "old", "failed"]);
         for words in [
-            "need it: VM 2 for 1 clone, VM 3 for 2 clones; later `pve-autoscaler template prune`",
+            "need them: VM 2 for 1 clone, VM 3 for 2 clones; later `pve-autoscaler template prune` removes them.",
             "Nothing needs VM 4: `pve-autoscaler template prune` removes it.",
         ] {
             assert!(shown.contains(words), "{words:?} is not in {shown}");

@@ -3,6 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use crate::reasons::{After, Blocked, Kept, LeftAlone, Limit, PoweredOff, Unremovable};
+use crate::time::Span;
 use crate::words::{are, bytes, cores, count};
 
 use super::Joined;
@@ -262,7 +263,11 @@ fn of_times(kept: &Kept, f: &mut Formatter<'_>) -> fmt::Result {
             waited,
             wanted,
             ..
-        } => write!(f, "since {since}, that is {waited} of {wanted}"),
+        } => {
+            // Nobody reads the milliseconds of a wait of minutes.
+            let whole = Span(waited.0 - waited.0 % 1_000);
+            write!(f, "since {since}, that is {whole} of {wanted}")
+        }
         Kept::ChangeUnknown => write!(f, "it is not known yet when its pods last changed"),
         Kept::PodsChanged { since, until } => write!(
             f,
