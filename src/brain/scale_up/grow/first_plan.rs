@@ -10,6 +10,7 @@ use super::refusals::SharedRefusals;
 use super::trial_node::TrialNode;
 use super::type_change::TypeChange;
 use super::view::PlanView;
+use super::withdrawal;
 use crate::index::{GroupIndex, NodeIndex, OfferIndex, PendingPodIndex};
 use crate::simulation::inter_pod::Rules;
 use crate::simulation::pack;
@@ -64,12 +65,15 @@ pub(super) fn open_machines<'p, 'a>(
 const MAX_LOOKED_AT: usize = 20_000;
 
 /// Phase: planned machines become larger for pods that still wait, where no machine more may be made for them. The second plan has
-/// done that already wherever the question was not too large for it.
+/// done that already wherever the question was not too large for it. As there, what pools lack for their `min` comes first.
 pub(super) fn enlarge_for_waiting<'p, 'a>(
     planner: &mut Planner<'p, 'a>,
     catalog: &mut Catalog<'p, 'a>,
     pending: &mut PendingGroups<'a>,
 ) {
+    if withdrawal::lacks_for_min(planner.turn) {
+        return;
+    }
     let waits = |group: &GroupIndex| pending.groups[*group].left() > 0;
     let waiting: Vec<GroupIndex> = pending.groups.indexes().filter(waits).collect();
     let mut plan = FirstPlan {

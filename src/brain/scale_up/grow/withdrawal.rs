@@ -10,6 +10,7 @@ use super::draft::Rank;
 use super::first_plan::Visit;
 use super::question;
 use super::view::PlanView;
+use crate::decision::turn::DecisionBuilder;
 use crate::index::{
     GroupIndex, IndexVec, ListIndex, LotIndex, NodeIndex, PendingPodIndex, PlannedIndex, PoolIndex,
     RowIndex, TierIndex, indexes_in,
@@ -94,6 +95,12 @@ pub(super) fn propose(
     })
 }
 
+/// Whether a pool lacks machines for its `min` that could not be opened: larger ones for others could take the room that they wait for.
+pub(super) fn lacks_for_min(turn: &DecisionBuilder<'_>) -> bool {
+    let mut holds = turn.report.holds.iter();
+    holds.any(|hold| matches!(hold.why.held, Held::BelowMin { .. }))
+}
+
 /// The planned machines that may be given up, all their pods being free to go; `None` where nothing is to be
 /// laid out.
 fn find_withdrawable(
@@ -101,10 +108,7 @@ fn find_withdrawable(
     movable: &IndexVec<GroupIndex, bool>,
 ) -> Option<Vec<PlannedIndex>> {
     // What a pool lacks that could not be opened is nowhere in the question: more expensive types for other pods could take its room.
-    let holds = &view.turn.report.holds;
-    let lacking = holds
-        .iter()
-        .any(|hold| matches!(hold.why.held, Held::BelowMin { .. }));
+    let lacking = lacks_for_min(view.turn);
     // Whether a pod of such a group waits, by row.
     let mut rows: BTreeMap<RowIndex, bool> = BTreeMap::new();
     for (_, of) in view
