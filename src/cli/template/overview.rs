@@ -115,10 +115,22 @@ async fn rows(
     let now = Clock::System.now().0 / 1_000;
     let mut rows = Vec::new();
     for built in &found {
-        let clones = clones(place, (built.vmid, &built.host), &built.storages).await?;
+        // A template whose clones nobody can list, since a storage is away for instance, counts as one that has some.
+        let found_clones = clones(place, (built.vmid, &built.host), &built.storages).await;
+        let linked = match found_clones {
+            Ok(linked) => Some(linked),
+            Err(error) => {
+                crate::cli::say(&format!(
+                    "pve-autoscaler: which VMs are clones of the VM {} is not known: {error:#}",
+                    built.vmid
+                ));
+                None
+            }
+        };
         let at = TemplatePlace::of(&build.storage, built, resources);
         let beside: Vec<&BuiltVm> = found.iter().filter(|other| at.has(other)).collect();
-        let fate = fate(built, &beside, &wanted, !clones.is_empty());
+        let is_cloned = linked.as_ref().is_none_or(|clones| !clones.is_empty());
+        let fate = fate(built, &beside, &wanted, is_cloned);
         let row = TemplateRow {
             template: name.to_owned(),
             host: built.host.to_string(),
@@ -135,7 +147,7 @@ async fn rows(
             } else {
                 OLDER
             },
-            clones: Some(clones.into_iter().collect()),
+            clones: linked.map(|linked| linked.into_iter().collect()),
             age_seconds: Some(now.saturating_sub(built.mark.begun).max(0)),
             fate,
         };
@@ -400,8 +412,10 @@ fn describe_old(all: &[TemplateRow]) -> String {
     let kept = old().filter(|row| row.fate == TemplateUse::Cloned);
     let kept: Vec<String> = kept
         .map(|row| {
-            let clones = row.clones.as_ref().map_or(0, Vec::len);
-            let clones = words::count(clones, "clone");
+            let clones = row.clones.as_ref().map_or_else(
+                || "clones that cannot be listed".to_owned(),
+                |clones| words::count(clones.len(), "clone"),
+            );
             format!("VM {} for {clones}", row.vmid)
         })
         .collect();
@@ -486,6 +500,9 @@ async fn prune_vm(
     let said = match row.fate {
         TemplateUse::InUse => "is in use".to_owned(),
         TemplateUse::UnderWay => "is being built".to_owned(),
+        TemplateUse::Cloned if row.clones.is_none() => {
+            "is kept: whether linked clones need it is not known".to_owned()
+        }
         TemplateUse::Cloned => {
             let clones = row.clones.iter().flatten();
             let clones: Vec<String> = clones.map(u32::to_string).collect();
@@ -608,6 +625,16 @@ mod tests {
             wide.contains(" NAME ") && wide.contains("-old-800001 "),
             "{wide}"
         );
+    }
+
+    /// A storage that is away says nothing of clones: the table is there all the same, and the template is kept.
+    #[test]
+    fn a_template_whose_clones_nobody_can_list_is_kept_and_told() {
+        let mut rows = [row(1, READY, InUse, &[7]), row(2, READY, Cloned, &[])];
+        rows[1].clones = None;
+        let shown = overview(&rows, &[], false);
+        let told = "Kept while linked clones need it: VM 2 for clones that cannot be listed;";
+        assert!(shown.contains(told), "{shown}");
     }
 
     #[test]
