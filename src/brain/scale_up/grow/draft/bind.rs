@@ -103,6 +103,22 @@ impl RemainingLimits {
         best.map(|(index, _)| index)
     }
 
+    /// This site for one more machine of the option, if limits admit one there, else another of the same option.
+    pub(super) fn site_or_other(
+        &self,
+        problem: &Problem,
+        (option, site): (LaunchOptionIndex, SiteIndex),
+    ) -> Option<(LaunchOptionIndex, SiteIndex)> {
+        let best = self.site(problem, option)?;
+        let of = &problem.options[option];
+        let demand = &problem.demands[of.pool_region];
+        let admitted = self.hosts[of.sites[site].host]
+            .admits(demand, of.size())
+            .is_ok()
+            && self.stores.admit(&of.takes[site]).is_ok();
+        Some((option, if admitted { site } else { best }))
+    }
+
     pub(super) fn take(&mut self, problem: &Problem, option: LaunchOptionIndex, site: SiteIndex) {
         let of = &problem.options[option];
         self.pools[of.pool].take(of);

@@ -450,12 +450,19 @@ impl<'p> Draft<'p> {
                 let machine = &other.machines[at];
                 let Some(bound) = machine.bound else { return 0 };
                 let fresh = made[at].is_none().then_some(at);
-                let here = made[at].unwrap_or_else(|| {
-                    let here = self.make();
-                    self.save(here);
-                    self.set(here, bound);
-                    here
-                });
+                let here = match made[at] {
+                    Some(here) => here,
+                    None => {
+                        // Machines before it may be on other hosts than they were in the other plan.
+                        let Some(bound) = self.limits.site_or_other(self.problem, bound) else {
+                            return 0;
+                        };
+                        let here = self.make();
+                        self.save(here);
+                        self.set(here, bound);
+                        here
+                    }
+                };
                 (To::Machine(here), machine.class, fresh)
             }
         };
