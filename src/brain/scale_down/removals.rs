@@ -35,7 +35,7 @@ pub(crate) struct RemovalAllowance<'a> {
     cpu_milli: i64,
     memory_bytes: i64,
     /// When a node of ours last came.
-    added: Option<Time>,
+    added: Option<(Time, After)>,
 }
 
 impl<'a> RemovalAllowance<'a> {
@@ -79,12 +79,14 @@ impl<'a> RemovalAllowance<'a> {
             working,
             cpu_milli,
             memory_bytes: memory,
-            added: created.max(turn.memory.last_scale_up).max(
-                // What is not remembered counts from when the memory began.
-                turn.memory
-                    .began
-                    .filter(|_| turn.memory.last_scale_up.is_none()),
-            ),
+            added: created
+                .max(turn.memory.last_scale_up)
+                .map(|at| (at, After::Addition))
+                .max(remembered_or_begun(
+                    turn,
+                    After::Addition,
+                    turn.memory.last_scale_up,
+                )),
         }
     }
 
@@ -268,22 +270,21 @@ impl<'a> RemovalAllowance<'a> {
         // What was added for its sake does not keep a node.
         let replaced = matches!(candidate.mode, Mode::Replaced { .. }) || candidate.mode.gives_up();
         let added = self.added.filter(|_| !replaced);
-        for (after, last, delay) in [
-            (After::Addition, added, settings.delay_after_add),
+        let last = |after, last| remembered_or_begun(turn, after, last);
+        for (last, delay) in [
+            (added, settings.delay_after_add),
             (
-                After::Deletion,
-                remembered.last_scale_down.or(remembered.began),
+                last(After::Deletion, remembered.last_scale_down),
                 settings.delay_after_delete,
             ),
             (
-                After::FailedDeletion,
-                remembered.last_scale_down_failure.or(remembered.began),
+                last(After::FailedDeletion, remembered.last_scale_down_failure),
                 settings.delay_after_failure,
             ),
         ] {
-            let Some(until) = last
-                .map(|last| last + delay)
-                .filter(|until| *until > turn.now() && delay > Span::ZERO)
+            let Some((until, after)) = last
+                .map(|(last, after)| (last + delay, after))
+                .filter(|(until, _)| *until > turn.now() && delay > Span::ZERO)
             else {
                 continue;
             };
@@ -500,6 +501,16 @@ fn check_consolidated(
         since,
         saving: candidate.price,
     })
+}
+
+/// When something of this kind was last, or since when anything is remembered: what was before is not known, and may have been then.
+fn remembered_or_begun(
+    turn: &DecisionBuilder<'_>,
+    after: After,
+    last: Option<Time>,
+) -> Option<(Time, After)> {
+    let began = turn.memory.began.map(|began| (began, After::Beginning));
+    last.map(|last| (last, after)).or(began)
 }
 
 fn check_waited(now: Time, since: Time, wanted: Span, state: Unneeded) -> Result<(), KeepReason> {

@@ -381,6 +381,15 @@ fn delays_after_additions_deletions_failures_and_creations() {
     let decision = failed.decide();
     assert_eq!(kept(&decision, "n1"), "NotUnneededOtherReason");
     assert!(why(&decision, "n1").contains("failed deletion"));
+    // Right after a first start or a restore nothing has failed that anybody knows of: it said "after a failed deletion".
+    let new = ready().with(|lab| lab.memory.began = Some(lab.now - minute));
+    let decision = new.decide();
+    assert_eq!(kept(&decision, "n1"), "NotUnneededOtherReason");
+    let words = why(&decision, "n1");
+    assert!(
+        words.contains("after the daemon began to remember"),
+        "{words}"
+    );
     let young = ready().with(|lab| {
         let node = lab.snapshot.cluster.nodes.get_mut("n1").expect("n1");
         node.created = lab.now - minute;

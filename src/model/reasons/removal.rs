@@ -342,6 +342,8 @@ pub enum After {
     Deletion,
     /// A node's removal failed.
     FailedDeletion,
+    /// The daemon began to remember: what was before is not known.
+    Beginning,
 }
 
 /// What the pools together must keep at least, or may have at most.

@@ -87,8 +87,9 @@ pub fn of_call(error: &CallError, request: &PveRequest) -> Option<String> {
             context.value(gap)
         }))
     };
+    // Rules for words that say little lead to the log of a task, which a call that was refused has not.
     texts
-        .find_map(|text| of_text(&text, &context))
+        .find_map(|text| find(&text, |rule| !rule.vague).map(|found| found.advice(&context)))
         .or_else(status)
 }
 

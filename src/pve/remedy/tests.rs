@@ -354,6 +354,26 @@ fn advice_names_what_is_concerned() {
     }
 }
 
+/// Found in PVE's own code: `doctor` sent a reader of a host's clock to the log of a task of the VM `VMID`.
+#[test]
+fn a_refused_call_has_no_task_whose_log_says_more() {
+    let request = PveRequest {
+        call: "node-time",
+        method: HttpMethod::Get,
+        path: "/nodes/pve1/time".to_owned(),
+        params: Vec::new(),
+        multipart: false,
+        timeout: std::time::Duration::from_secs(1),
+    };
+    let words = "command 'timedatectl show '--property=Timezone' --value' failed: exit code 1";
+    assert!(of_task(words, "", &full()).is_some_and(|advice| advice.contains("task log")));
+    let mut error = CallError::new(CallEffect::Refused, words);
+    error.status = Some(500);
+    assert_eq!(of_call(&error, &request), None);
+    error.message = "no such bridge: bridge 'vmbr9' does not exist".into();
+    assert!(of_call(&error, &request).is_some());
+}
+
 #[test]
 fn the_log_of_a_task_tells_what_its_last_word_does_not() {
     let text = "start failed: QEMU exited with code 1";

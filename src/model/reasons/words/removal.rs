@@ -286,6 +286,7 @@ impl Display for After {
             After::Addition => "an addition",
             After::Deletion => "a deletion",
             After::FailedDeletion => "a failed deletion",
+            After::Beginning => "the daemon began to remember",
         })
     }
 }
