@@ -343,7 +343,12 @@ fn details(deed: &Deed, depth: HistoryDepth) -> Vec<DeedRow> {
     ];
     let short = short.iter().filter(|(_, text)| !text.is_empty());
     let short: Vec<String> = short.map(|(name, text)| format!("{name} {text}")).collect();
-    tell(&format!("decision {}", deed.decision), short.join(", "));
+    let short = if short.is_empty() {
+        "-".to_owned()
+    } else {
+        short.join(", ")
+    };
+    tell(&format!("decision {}", deed.decision), short);
     tell("for pods", list(planned.pointer("/reason/pods")));
     tell(
         "pods that move",

@@ -56,7 +56,7 @@ fn a_name_and_a_list_of_names_are_storages() {
 #[test]
 fn what_is_no_storage_is_told_with_its_key_value_and_line() {
     for (storage, said) in [
-        ("[]", " = []: expected at least one storage's name"),
+        ("[]", ": expected at least one storage's name"),
         ("\"\"", " = \"\": expected a storage's name"),
         ("\"a b\"", " = \"a b\": expected a storage's name"),
         ("[\"fast\", \"\"]", ".1 = \"\": expected a storage's name"),
@@ -76,7 +76,7 @@ fn what_is_no_storage_is_told_with_its_key_value_and_line() {
             let all = messages(&text);
             let told = format!("{key}{said}");
             let is_there =
-                all.contains(&told) || (!said.starts_with([' ', '.']) && all.contains(said));
+                all.contains(&told) || (!said.starts_with([' ', '.', ':']) && all.contains(said));
             assert!(is_there, "{told:?} is not in {all}");
             let line = text
                 .lines()
