@@ -19,6 +19,9 @@ use super::value::{CaseError, CaseValue};
 /// What the template of a pool with `ready: false` is called.
 pub(super) const MISSING: &str = "missing";
 
+/// Storages of a further disk, of which the first that serves is taken, and bytes.
+type FurtherDisk = (Vec<Arc<str>>, i64);
+
 /// A template as a case says it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CaseTemplate {
@@ -31,7 +34,7 @@ pub(super) struct CaseTemplate {
     /// The storages that full clones go to, to the first that serves; none: clones are linked and stay on the template's.
     clones_to: Vec<Arc<str>>,
     /// Further disks that each machine gets: storages, of which the first that serves is taken, and bytes.
-    disks: Vec<(Vec<Arc<str>>, i64)>,
+    disks: Vec<FurtherDisk>,
     /// The bridges that network cards of its machines are on.
     bridges: BTreeSet<Arc<str>>,
     /// Why no machine is made of it.
@@ -141,7 +144,7 @@ fn disk_of(names: &[Arc<str>]) -> TemplateDisk {
 }
 
 /// `[{storage: data, size: 50Gi}]`.
-fn further(value: &CaseValue) -> Result<Vec<(Vec<Arc<str>>, i64)>, CaseError> {
+fn further(value: &CaseValue) -> Result<Vec<FurtherDisk>, CaseError> {
     let items = value
         .list()
         .ok_or_else(|| value.expected("a list of disks, as [{storage: data, size: 50Gi}]"))?;

@@ -133,6 +133,7 @@ struct PendingPod<'a> {
 }
 
 /// What is shown when there is no turn yet, and what goes with one.
+#[derive(Clone, Copy)]
 pub(super) struct Frame<'a> {
     pub(super) now: Time,
     pub(super) pace: u32,

@@ -130,9 +130,13 @@ fn history_and_replay_answer_with_the_daemon_stopped() {
         assert_eq!(failed.status.code(), Some(1), "{arguments:?}");
         assert!(all.contains(said), "{arguments:?}: {all}");
     }
-    // A day by its word, and a time of it, by the clock of who asks; all that is in the record was before.
+    ask_for_times(&record);
+}
+
+/// A day by its word, and a time of it, by the clock of who asks; all that is in the record was before.
+fn ask_for_times(record: &Path) {
     for since in ["yesterday 16:00", "16:00 yesterday", "yesterday", "today"] {
-        let late = program(&["history", "--record", path(&record), "--since", since]);
+        let late = program(&["history", "--record", path(record), "--since", since]);
         let all = text(&late.stdout) + &text(&late.stderr);
         assert_eq!(late.status.code(), Some(0), "{since}: {all}");
         assert!(
@@ -140,7 +144,7 @@ fn history_and_replay_answer_with_the_daemon_stopped() {
             "{since}: {all}"
         );
     }
-    let replayed = program(&["replay", path(&record), "--since", "yesterday 16:00"]);
+    let replayed = program(&["replay", path(record), "--since", "yesterday 16:00"]);
     let all = text(&replayed.stderr);
     assert!(all.contains("or none in that time"), "{all}");
     let help = text(&program(&["history", "--help"]).stdout);

@@ -270,15 +270,15 @@ impl<'a> RemovalAllowance<'a> {
         // What was added for its sake does not keep a node.
         let replaced = matches!(candidate.mode, Mode::Replaced { .. }) || candidate.mode.gives_up();
         let added = self.added.filter(|_| !replaced);
-        let last = |after, last| remembered_or_begun(turn, after, last);
+        let since = |after, last| remembered_or_begun(turn, after, last);
         for (last, delay) in [
             (added, settings.delay_after_add),
             (
-                last(After::Deletion, remembered.last_scale_down),
+                since(After::Deletion, remembered.last_scale_down),
                 settings.delay_after_delete,
             ),
             (
-                last(After::FailedDeletion, remembered.last_scale_down_failure),
+                since(After::FailedDeletion, remembered.last_scale_down_failure),
                 settings.delay_after_failure,
             ),
         ] {

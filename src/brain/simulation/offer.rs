@@ -392,7 +392,7 @@ fn offers<'a>(
                         (&pool.region, host),
                         (copy, instance_type),
                         floor,
-                        |disk| reach::usable(region, (pool, copy), host, disk),
+                        |of| reach::usable(region, (pool, copy), host, of),
                     ),
                     devices: devices.of_machine((&pool.region, host), instance_type),
                     cpus: cpus_taken(turn, (pool, instance_type), (host, host_index)),

@@ -296,6 +296,9 @@ fn lack_of_room(
     lay(region, host, of, pool).err()
 }
 
+/// Disks that are made together, by whose they are and which storages they may come to.
+type MadeTogether<'r> = (Option<&'r Arc<str>>, Vec<&'r Arc<str>>);
+
 /// The storages of a host that the disks of a machine come to; of those that the file lists for a disk the first that has room.
 fn lay<'r>(
     region: &'r Region,
@@ -307,7 +310,7 @@ fn lay<'r>(
         return Ok(Vec::new());
     };
     // What is made together comes to one storage: by the storages that it may come to.
-    let mut wanted: BTreeMap<(Option<&Arc<str>>, Vec<&'r Arc<str>>), i64> = BTreeMap::new();
+    let mut wanted: BTreeMap<MadeTogether<'r>, i64> = BTreeMap::new();
     for disk in &copy.disks {
         let grown = if disk.boot { kind.disk } else { 0 };
         let there = disk.storages().filter(|name| {

@@ -182,12 +182,15 @@ fn named(wanted: &str, known: &BTreeSet<String>) -> String {
     }
 }
 
+/// A kind of thing, the name that is asked for, and the names of that kind in the record.
+type AskedName = (&'static str, String, BTreeSet<String>);
+
 /// What is asked for by name, and the names of that kind in the record: of pods those that ever waited, of all else those of some deeds.
 fn names_asked_for(
     history: &History,
     filter: &Filter,
     deeds: &[Deed],
-) -> Result<Vec<(&'static str, String, BTreeSet<String>)>, CliFailure> {
+) -> Result<Vec<AskedName>, CliFailure> {
     let mut known: [BTreeSet<String>; 3] = Default::default();
     for deed in deeds {
         match &deed.kind {

@@ -281,7 +281,7 @@ fn that_another_instance_leads_is_told_once() {
                 DeedKind::OnHold { .. } | DeedKind::HoldEnded { .. }
             )
         });
-        let holder = idle[0].holder().map(|holder| holder.to_string());
+        let holder = idle[0].holder().map(ToString::to_string);
         (held.count(), holder)
     };
     let holder = Some("pve2_a".to_owned());

@@ -111,14 +111,12 @@ impl Side {
                         of.price = of.price.saturating_add(price);
                     }
                 }
-                Kind::Remove { .. } => {
-                    if self.removed.insert(machine.clone()) {
-                        let mark = action.precondition.mark.as_ref();
-                        let pool = mark.map(|mark| Arc::from(&*mark.pool));
-                        let pool = pool.or_else(|| pool_of.get(machine).cloned());
-                        let pool = pool.unwrap_or_else(|| Arc::from("unknown"));
-                        added.entry(pool).or_default().removed += 1;
-                    }
+                Kind::Remove { .. } if self.removed.insert(machine.clone()) => {
+                    let mark = action.precondition.mark.as_ref();
+                    let pool = mark.map(|mark| Arc::from(&*mark.pool));
+                    let pool = pool.or_else(|| pool_of.get(machine).cloned());
+                    let pool = pool.unwrap_or_else(|| Arc::from("unknown"));
+                    added.entry(pool).or_default().removed += 1;
                 }
                 _ => {}
             }

@@ -46,6 +46,9 @@ pub(in crate::tests) struct HostsRecipe {
     storages: Option<StoragesRecipe>,
 }
 
+/// Size and use in GiB; `None` where a host has not the storage.
+type StorageRecipe = Option<(i64, i64)>;
+
 /// Where clones' disks go.
 #[derive(Clone, Debug)]
 pub(in crate::tests) struct StoragesRecipe {
@@ -53,11 +56,11 @@ pub(in crate::tests) struct StoragesRecipe {
     shared: bool,
     thick: bool,
     /// By host: size and use in GiB; `None` where it is not there.
-    hosts: Vec<Option<(i64, i64)>>,
+    hosts: Vec<StorageRecipe>,
     /// GiB of the boot disk and of a second one.
     disks: (i64, i64),
     /// Which of the two may lie on another storage, too, if any, and that storage by host.
-    listed: Option<(bool, Vec<Option<(i64, i64)>>)>,
+    listed: Option<(bool, Vec<StorageRecipe>)>,
     percent: i64,
 }
 
