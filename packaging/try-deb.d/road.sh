@@ -224,7 +224,7 @@ page_looked_at() {
     for path in / $(curl -sf $pages/ | grep -oE '(src|href)="/[a-z./-]+"' | cut -d'"' -f2 | sort -u) '/api/when?hours=24' '/api/find?q=try-it'; do
         curl -sf -o /dev/null "$pages$path" || { echo "$path is not served" && return 1; }
     done
-    timeout 5 curl -sfN -o /root/try/stream $pages/api/events
+    timeout --foreground 5 curl -sfN -o /root/try/stream $pages/api/events
     grep -q '^data:' /root/try/stream
 }
 small_again() {

@@ -20,7 +20,7 @@ use crate::model::foreign;
 use crate::record::History;
 use crate::record::replay::{ReplayDifference, ReplayOutcome, ReplaySum, Replayed, Summed, replay};
 use options::ReplayOptions;
-use words::Shown;
+use words::ShownPart;
 
 /// As `-o json` prints it.
 #[derive(Serialize, JsonSchema)]
@@ -48,15 +48,15 @@ impl ReplayDocument {
 }
 
 /// Writes what was found, while the rest is replayed.
-struct Writer<'a> {
+struct ReplayPrinter<'a> {
     options: &'a ReplayOptions,
-    shown: Shown,
+    shown: ShownPart,
     told_by: Option<Arc<str>>,
     /// Decisions that were written as JSON.
     written: u64,
 }
 
-impl Writer<'_> {
+impl ReplayPrinter<'_> {
     fn begin(&self) -> Result<(), CliFailure> {
         match self.options.output {
             Format::Table => Ok(()),
@@ -117,9 +117,9 @@ pub(super) fn run(config: Option<&Path>, options: &ReplayOptions) -> Result<(), 
     let history = History::open(&options.record)?;
     let mut summed = Summed::default();
     let mut repeated = BTreeMap::new();
-    let mut writer = Writer {
+    let mut writer = ReplayPrinter {
         options,
-        shown: Shown {
+        shown: ShownPart {
             zone: TimeZone::system(),
             limit: usize::try_from(options.limit)?,
             detail: options.detail,

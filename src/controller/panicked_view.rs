@@ -31,7 +31,7 @@ pub(super) fn keep(file: &Path) -> std::io::Result<()> {
     let Some(view) = held.ok().flatten() else {
         return Ok(());
     };
-    let mut text = Bounded(Vec::new());
+    let mut text = BoundedText(Vec::new());
     match serde_json::to_writer(&mut text, &*view) {
         Ok(()) => write_durably(file, &text.0),
         Err(error) if error.is_io() => Ok(()),
@@ -40,9 +40,9 @@ pub(super) fn keep(file: &Path) -> std::io::Result<()> {
 }
 
 /// Takes no more than [`MOST`] bytes.
-struct Bounded(Vec<u8>);
+struct BoundedText(Vec<u8>);
 
-impl Write for Bounded {
+impl Write for BoundedText {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         if self.0.len() + bytes.len() > MOST {
             return Err(std::io::Error::other("the view is too large to be kept"));

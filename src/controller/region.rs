@@ -1,10 +1,9 @@
 //! Watching a region: PVE has no watch, so it is read at an interval, and single VMs' configurations
 //! only when something about them changed or the last reading is old.
 //!
-//! Calls in a steady state: two per poll, plus at most one more, a re-reading, a host's clock, its bridges or a storage's kept space: six a
-//! minute at the default interval, whatever the number of VMs. The mappings of PCI devices are one more, where machines get some, and
-//! so are a machine's rules with each reading of its configuration, where the file names security groups, and each host's load
-//! once a minute where a pool bounds that.
+//! Calls in a steady state: two per poll, plus at most one more, a re-reading, a host's clock, its bridges or a storage's kept space: six a minute at the
+//! default interval, whatever the number of VMs. The mappings of PCI devices are one more, where machines get some, and so are a machine's rules with each
+//! reading of its configuration, where the file names security groups, and each host's load once a minute where a pool bounds that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,15 +38,13 @@ use crate::pve::{Client, ClusterResources, FailureCause, FirewallRule, GuestReso
 const STALE_TEMPLATE: Duration = Duration::from_mins(30);
 /// That of a template with a fault is: somebody mends it.
 const STALE_FAULTY: Duration = Duration::from_secs(15);
-/// The configuration of a VM that carries a mark is: an edited description or UUID shows nowhere else. They take
-/// turns, the oldest reading first.
+/// The configuration of a VM that carries a mark is: an edited description or UUID shows nowhere else. They take turns, the oldest reading first.
 const STALE_MARK: Duration = Duration::from_secs(15);
 /// That of any other VM in our range is: a person may put back the mark that somebody took out.
 const STALE_UNMARKED: Duration = Duration::from_mins(5);
 /// Such re-readings in one poll.
 const REREADS_PER_POLL: usize = 1;
-/// Configurations read in one poll because something changed: a thousand VMs at the start take a
-/// few polls.
+/// Configurations read in one poll because something changed: a thousand VMs at the start take a few polls.
 const READS_PER_POLL: usize = 200;
 /// While machines are being made or removed the region is read this often.
 pub const BUSY_POLL: Span = Span::seconds(10);

@@ -17,7 +17,7 @@ use model::policy::{
     INSTANCE_TYPE_LABEL, InstanceType, POOL_LABEL, PoolPolicy, REGION_LABEL, ZONE_LABEL,
 };
 use model::reasons::{FilterFailure, HostRefused, Refused};
-use model::region::TemplateCopy;
+use model::region::{RegionName, TemplateCopy};
 use model::resources::Resources;
 use model::scheduling::{HostPort, Labels, PodShape};
 
@@ -361,15 +361,9 @@ fn offers<'a>(
     let Some(region) = turn.view.snapshot.regions.get(&pool.region) else {
         return OfferList::default();
     };
-    let learned = turn.memory.learned.get(&capacity::lesson_key(
-        pool_name,
-        type_name,
-        pool,
-        instance_type,
-    ));
-    let regions = turn.view.snapshot.regions.iter();
-    let before = regions.take_while(|(name, _)| **name != pool.region);
-    let before: usize = before.map(|(_, earlier)| earlier.hosts.len()).sum();
+    let lesson = capacity::lesson_key(pool_name, type_name, pool, instance_type);
+    let learned = turn.memory.learned.get(&lesson);
+    let before = count_hosts_before(turn, &pool.region);
     let copies = region.templates.get(&pool.template);
     let disk = copies.and_then(|copies| copies.first());
     let disk = disk.map_or(0, |copy| copy.disk);
@@ -424,6 +418,13 @@ fn offers<'a>(
             offer
         })
         .collect()
+}
+
+/// The hosts of all regions before this one, by which hosts of a decision are numbered.
+fn count_hosts_before(turn: &DecisionBuilder<'_>, region: &RegionName) -> usize {
+    let regions = turn.view.snapshot.regions.iter();
+    let before = regions.take_while(|(name, _)| *name != region);
+    before.map(|(_, earlier)| earlier.hosts.len()).sum()
 }
 
 /// The CPUs that a machine gets for itself on a host, if its pool pins CPUs.

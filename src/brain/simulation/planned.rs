@@ -23,8 +23,8 @@ use crate::decision::turn::DecisionBuilder;
 use crate::index::{
     ChoiceIndex, FitPlaceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex, PlannedIndex,
 };
-use crate::scale_up::storages::StorageAnswers;
 use crate::simulation::bookings;
+use crate::simulation::disks::Layouts;
 use crate::simulation::offer::{self, Choice, ChoiceList, Offer};
 use crate::simulation::pack::FitIndex;
 use crate::simulation::world::{NodeOrigin, SimCluster};
@@ -184,12 +184,12 @@ impl PlannedMachines {
     }
 
     /// Writes the plan.
-    /// Assigned pods are looked up with `pods`; `storages` tells where disks are made.
+    /// Assigned pods are looked up with `pods`; `storages` tells on which storages the disks of the next machine are made, by the ways to lay them.
     pub(crate) fn finish<'k>(
         self,
         turn: &mut DecisionBuilder<'_>,
         choices: &ChoiceList<'_>,
-        mut storages: StorageAnswers<'_>,
+        mut storages: impl FnMut(&Layouts) -> ChosenStorages,
         pods: impl Fn(&AssignedPods) -> &'k [PodToPlace<'k>],
     ) {
         if !self.machines.is_empty() {
@@ -204,7 +204,7 @@ impl PlannedMachines {
             let pods = || planned.assigned.iter().flat_map(&pods);
             let of = (choice.policy, choice.instance_type);
             // Whether or not it is made: what was planned for it is no other machine's.
-            let chosen = storages.of(&offer.takes.disks);
+            let chosen = storages(&offer.takes.disks);
             let Some(cpus) = cpu_book.give(of, offer.host) else {
                 tell_no_cpus(turn, (choice, offer), pods());
                 continue;

@@ -48,7 +48,7 @@ const TOLD: [&str; 4] = ["plan", "report.pods", "report.nodes", "report.holds"];
 
 /// How decisions are shown.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct ShownPart {
     pub(super) zone: TimeZone,
     /// Entries of a decision at most.
     pub(super) limit: usize,
@@ -56,7 +56,7 @@ pub(super) struct Shown {
     pub(super) detail: bool,
 }
 
-impl Shown {
+impl ShownPart {
     /// A decision that is another now.
     pub(super) fn told(&self, outcome: &ReplayOutcome) -> String {
         let head = format!(
@@ -414,8 +414,8 @@ mod tests {
         ReplayDifference { at, was, is }
     }
 
-    fn shown(limit: usize) -> Shown {
-        Shown {
+    fn shown(limit: usize) -> ShownPart {
+        ShownPart {
             zone: TimeZone::UTC,
             limit,
             detail: false,

@@ -272,7 +272,8 @@ fn make<'a>(
             Some(_) => Refused::NoFreeName,
         }));
     }
-    planned.finish(turn, choices, limits.storage_answers(), |_| &[]);
+    let mut storages = limits.storage_answers();
+    planned.finish(turn, choices, |ways| storages.of(ways), |_| &[]);
     let names: Vec<Arc<str>> = nodes.iter().map(|node| node.name.clone()).collect();
     let max_view_age = turn.view.policy.scale_down.max_view_age;
     let now = turn.now();

@@ -13,7 +13,7 @@ use crate::decision::turn::DecisionBuilder;
 use crate::index::{ChoiceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex, PlannedIndex};
 use crate::scale_up::limits::LimitTracker;
 use crate::simulation::pack::FitIndex;
-use crate::simulation::planned::{CreateReason, PlannedMachine, PlannedMachines};
+use crate::simulation::planned::{AssignedPods, CreateReason, PlannedMachine, PlannedMachines};
 use crate::simulation::world::{NodeOrigin, SimCluster};
 use model::reasons::Refused;
 use model::report::PodVerdict;
@@ -249,10 +249,12 @@ impl<'p, 'a> Planner<'p, 'a> {
     /// Writes the actions of the planned machines.
     pub(super) fn finish(self, catalog: &Catalog<'_, 'a>, pending: &PendingGroups<'a>) {
         self.world.inter_pod.close();
-        let storages = self.limits.storage_answers();
+        let mut storages = self.limits.storage_answers();
+        let pods = |assigned: &AssignedPods| {
+            &(*pending.groups[assigned.group].pods)[assigned.pods.clone()]
+        };
+        let (turn, choices) = (self.turn, catalog.choices);
         self.planned
-            .finish(self.turn, catalog.choices, storages, |assigned| {
-                &(*pending.groups[assigned.group].pods)[assigned.pods.clone()]
-            });
+            .finish(turn, choices, |ways| storages.of(ways), pods);
     }
 }
