@@ -329,19 +329,10 @@ fn history_says_when_another_host_led() {
     let config = format!("{HASTY}\n[recorder]\nenabled = true\n");
     let scene = simulate(async {
         let scene = Scene::new(3, &config, GuestSpec::default());
-        let holds = async |holder: &str, seconds: i32| {
-            let spec =
-                serde_json::json!({"holderIdentity": holder, "leaseDurationSeconds": seconds});
-            let patch = http::Request::patch(LEASE);
-            let patch = patch.header("content-type", "application/merge-patch+json");
-            let body = serde_json::json!({"spec": spec}).to_string();
-            crate::patch(&scene, patch, body).await;
-        };
         let story = async {
             tokio::time::sleep(Duration::from_mins(2)).await;
-            holds("pve2_0123456789abcdef", i32::MAX).await;
-            tokio::time::sleep(Duration::from_mins(5)).await;
-            holds("", 1).await;
+            lead_elsewhere(&scene, 5).await;
+            hold_lease(&scene, "", 0).await;
             tokio::time::sleep(Duration::from_mins(2)).await;
         };
         tokio::select! {
@@ -491,14 +482,7 @@ fn history_of_one_thing_says_when_another_host_led() {
         let scene = Scene::new(3, &config, GuestSpec::default());
         let story = async {
             tokio::time::sleep(Duration::from_mins(6)).await;
-            let spec = serde_json::json!({
-                "holderIdentity": "pve2_0123456789abcdef", "leaseDurationSeconds": i32::MAX,
-            });
-            let patch = http::Request::patch(LEASE);
-            let patch = patch.header("content-type", "application/merge-patch+json");
-            let body = serde_json::json!({"spec": spec}).to_string();
-            crate::patch(&scene, patch, body).await;
-            tokio::time::sleep(Duration::from_mins(4)).await;
+            lead_elsewhere(&scene, 4).await;
         };
         let pods = async {
             scene.play(visit()).await;
@@ -577,6 +561,28 @@ fn history_of_a_pod_ends_with_its_node_and_knows_names_like_another() {
         unknown.lines().any(|line| line.starts_with(&sentence)),
         "{unknown}"
     );
+}
+
+/// The Lease is this holder's, renewed this many times.
+async fn hold_lease(scene: &Scene, holder: &str, renewed: u64) {
+    let at = format!(
+        "2026-01-01T09:{:02}:{:02}.000000Z",
+        renewed / 6,
+        renewed % 6 * 10
+    );
+    let spec =
+        serde_json::json!({"holderIdentity": holder, "leaseDurationSeconds": 30, "renewTime": at});
+    let patch = http::Request::patch(LEASE).header("content-type", "application/merge-patch+json");
+    let body = serde_json::json!({"spec": spec}).to_string();
+    crate::patch(scene, patch, body).await;
+}
+
+/// An instance on pve2 leads for so many minutes.
+async fn lead_elsewhere(scene: &Scene, minutes: u64) {
+    for renewed in 0..minutes * 6 {
+        hold_lease(scene, "pve2_0123456789abcdef", renewed).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
 }
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/pve-autoscaler";

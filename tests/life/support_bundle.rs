@@ -12,7 +12,7 @@ use pve_autoscaler::model::policy::Policy;
 use pve_autoscaler::model::snapshot::Snapshot;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::record::replay::{Replayed, replay};
-use pve_autoscaler::record::{Filter, History};
+use pve_autoscaler::record::{Deed, DeedKind, Filter, History};
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::PveSpec;
@@ -696,8 +696,12 @@ fn same_decisions(record: &Path, hashed: &Path) {
     let deeds = |record: &Path| {
         let history = History::open(record).expect("a record");
         let deeds = history.deeds(&Filter::default(), 1_000).expect("read");
-        deeds.len()
+        // The daemon's own record went on after the copy, and tells its end.
+        let ends = |deed: &Deed| matches!(deed.kind, DeedKind::Unrecorded { .. });
+        let deeds = deeds.iter().filter(|deed| !ends(deed));
+        let kinds = deeds.map(|deed| std::mem::discriminant(&deed.kind));
+        kinds.collect::<Vec<_>>()
     };
-    assert!(deeds(record) > 2);
+    assert!(deeds(record).len() > 2);
     assert_eq!(deeds(record), deeds(hashed));
 }

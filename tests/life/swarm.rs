@@ -25,7 +25,7 @@ use crate::common::{Scene, simulate};
 use crate::record;
 
 /// The seeds that every run of the suite tries.
-const SEEDS: Range<u64> = 0..8;
+const SEEDS: Range<u64> = 0..16;
 /// How long things go wrong.
 const STORM: Duration = Duration::from_mins(45);
 /// How long the workload lives: on into the time when nothing goes wrong any more.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pve_autoscaler::model::time::Span;
-use pve_autoscaler::sim::pve::{AdminAct, GIB, StorageKind, VmFacts};
+use pve_autoscaler::sim::pve::{AdminAct, GIB, StorageKind, StorageSpec, VmFacts};
 use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 use serde_json::json;
 
@@ -100,13 +100,31 @@ fn six_unequal_hosts_are_filled_by_what_they_have() {
     simulate(async {
         let mut spec = world("hosts", "Six unequal hosts");
         let names = ["big1", "big2", "big3", "big4", "tiny1", "tiny2"];
-        let nfs = storage("nfs", StorageKind::Nfs, true);
-        hosts(&mut spec.pve, &names, nfs);
+        let ceph = storage("ceph", StorageKind::Rbd, true);
+        hosts(&mut spec.pve, &names, ceph);
+        let of = |name: &str, kind, hosts: &[&str]| StorageSpec {
+            hosts: Some(hosts.iter().map(|host| (*host).to_owned()).collect()),
+            ..storage(name, kind, false)
+        };
+        let zfs = of("local-zfs", StorageKind::ZfsPool, &names[..3]);
+        let lvm = of("local-lvm", StorageKind::LvmThin, &names[4..]);
+        spec.pve.storages.extend([zfs, lvm]);
         for host in &mut spec.pve.hosts {
             let tiny = host.name.starts_with("tiny");
             (host.cpus, host.memory) = if tiny { (4, 16 * GIB) } else { (16, 128 * GIB) };
         }
-        template(&mut spec.pve, 8000, "debian-13", "big1", "nfs");
+        // As the builds of the page leave them: by the first storage of the list that a host has.
+        let built = [
+            "local-zfs",
+            "local-zfs",
+            "local-zfs",
+            "ceph",
+            "local-lvm",
+            "local-lvm",
+        ];
+        for ((vmid, host), storage) in (8000..).zip(names).zip(built) {
+            template(&mut spec.pve, vmid, "pve-autoscaler-debian", host, storage);
+        }
         let scene = Scene::of(spec);
         let looks = async {
             until(&scene, "all run", 15, || places(&scene, "web").len() == 20).await;
