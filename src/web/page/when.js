@@ -83,12 +83,14 @@ export class When {
     this.read();
   }
 
-  /// Shows the time before what is shown, or the one after it: as long, and never later than now.
+  /// Shows the time before what is shown, or the one after it: as long, and never later than now. Where less than as much is left after it,
+  /// up to now.
   look(way) {
     if (!this.told) return;
     this.hours = this.told.hours;
     const to = (way < 0 ? this.told.from : this.told.to + this.hours * HOUR);
-    this.until = to >= this.told.now ? null : to;
+    const least = way < 0 ? 0 : this.hours * HOUR;
+    this.until = this.told.now - to <= least ? null : to;
     this.read();
   }
 
