@@ -20,7 +20,7 @@ use super::value::{CaseError, CaseValue};
 pub(super) const MISSING: &str = "missing";
 
 /// Storages of a further disk, of which the first that serves is taken, and bytes.
-type FurtherDisk = (Vec<Arc<str>>, i64);
+type CaseDisk = (Vec<Arc<str>>, i64);
 
 /// A template as a case says it.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +34,7 @@ pub(super) struct CaseTemplate {
     /// The storages that full clones go to, to the first that serves; none: clones are linked and stay on the template's.
     clones_to: Vec<Arc<str>>,
     /// Further disks that each machine gets: storages, of which the first that serves is taken, and bytes.
-    disks: Vec<FurtherDisk>,
+    disks: Vec<CaseDisk>,
     /// The bridges that network cards of its machines are on.
     bridges: BTreeSet<Arc<str>>,
     /// Why no machine is made of it.
@@ -144,7 +144,7 @@ fn disk_of(names: &[Arc<str>]) -> TemplateDisk {
 }
 
 /// `[{storage: data, size: 50Gi}]`.
-fn further(value: &CaseValue) -> Result<Vec<FurtherDisk>, CaseError> {
+fn further(value: &CaseValue) -> Result<Vec<CaseDisk>, CaseError> {
     let items = value
         .list()
         .ok_or_else(|| value.expected("a list of disks, as [{storage: data, size: 50Gi}]"))?;
