@@ -1,15 +1,9 @@
-"""Bugs planted in the page's files, one at a time: a story of the tests must find each. A test that cannot fail is none.
-
-A small proxy stands between the browser and the daemon and serves one file otherwise.
-"""
+"""Bugs planted in the page's files, one at a time: a story of the tests must find each. A test that cannot fail is none."""
 
 import functools
-import http.client
-import http.server
-import threading
-from urllib.parse import urlsplit
 
 import stories
+from between import Between
 from browser import until
 from checks import expect, look_over
 
@@ -27,68 +21,19 @@ class Bug:
         return text
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    """Hands a request on, and its answer back; an answer without end as it comes."""
-
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_):
-        pass
-
-    def do_GET(self):
-        self.hand_on(None)
-
-    def do_POST(self):
-        self.hand_on(self.rfile.read(int(self.headers.get("content-length", 0))))
-
-    def hand_on(self, body):
-        self.close_connection = True
-        whole = {name: value for name, value in self.headers.items() if name.lower() not in ("if-none-match", "connection")}
-        way = http.client.HTTPConnection(self.server.upstream, timeout=60)
-        try:
-            way.request(self.command, self.path, body, whole)
-            answer = way.getresponse()
-            bug = self.server.bug
-            spoiled = bug.spoil(answer.read().decode()).encode() if bug and self.path == bug.file else None
-            self.send_response(answer.status)
-            for name, value in answer.getheaders():
-                if name.lower() not in ("content-length", "transfer-encoding", "connection", "etag"):
-                    self.send_header(name, value)
-            self.send_header("connection", "close")
-            self.end_headers()
-            if spoiled is not None:
-                self.wfile.write(spoiled)
-                return
-            while piece := answer.read1(65536):
-                self.wfile.write(piece)
-                self.wfile.flush()
-        except SystemExit as error:
-            # The story waits for a page that does not come, and does not know why.
-            print(error, flush=True)
-        except (OSError, http.client.HTTPException):
-            # The daemon is away, or the browser: either sees a connection that ends.
-            pass
-        finally:
-            way.close()
-
-
-class Crooked:
+class Crooked(Between):
     """The page of somebody else, with a bug in it."""
 
     def __init__(self, url):
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.server.upstream = urlsplit(url).netloc
-        self.server.bug = None
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.bug = None
+        super().__init__(url, self.spoil)
 
     def plant(self, bug):
-        self.server.bug = bug
+        self.bug = bug
 
-    def end(self):
-        self.server.shutdown()
-        self.server.server_close()
+    def spoil(self, path, answer):
+        bug = self.bug
+        return bug.spoil(answer.read().decode()).encode() if bug and path == bug.file else None
 
 
 @functools.cache

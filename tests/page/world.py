@@ -12,13 +12,24 @@ import threading
 from urllib.request import urlopen
 import time
 
+from between import Between, of_folder
 from browser import free_port, until
 
 SECRET = "00000000-0000-4000-8000-000000000001"
 ADMIN = "sim-admin-token"
 PASSWORD = "correct horse battery"
+# Where the page's files are taken from; None: from the program, where they are.
+FILES = None
 # Pods that no node and no pool takes, unless the test says another number.
 WAITING = 20
+
+
+def served(url, certificate=None):
+    """Where the browser finds the page that is at `url`, and what stands between the two."""
+    if FILES is None:
+        return url, None
+    between = Between(url, of_folder(FILES), certificate)
+    return between.url, between
 
 
 class Program:
@@ -62,8 +73,13 @@ class Demo(Program):
         self.binary = binary
         # It is the program itself.
         self.daemon = None
-        self.url = self.words(r"The page: (http://\S+)")
+        self.url, self.between = served(self.words(r"The page: (http://\S+)"))
         self.socket = self.words(r" status --socket (\S+)")
+
+    def end(self, how=signal.SIGTERM):
+        super().end(how)
+        if self.between:
+            self.between.end()
 
     def command(self, *arguments):
         subprocess.run([self.binary, *arguments, "--socket", self.socket], check=True, stdout=subprocess.DEVNULL, timeout=60)
@@ -84,7 +100,6 @@ class Installation:
         until("the kubeconfig", lambda: os.path.exists(self.path("kubeconfig")))
         self.address = kube
         self.port = free_port()
-        self.url = f"{'https' if closed else 'http'}://127.0.0.1:{self.port}/"
         fill(kube, nodes, pods, waiting)
         with open(self.path("secret"), "w", encoding="utf-8") as file:
             file.write(SECRET)
@@ -113,6 +128,8 @@ max = 2
 listen = "127.0.0.1:{self.port}"
 {self.close() if closed else ""}
 """)
+        self.url, self.between = served(f"{'https' if closed else 'http'}://127.0.0.1:{self.port}/",
+                                        (self.path("tls.pem"), self.path("tls.key")))
         self.daemon = None
         self.start()
 
@@ -140,6 +157,14 @@ users_file = "{self.path('users')}"
         if answer.status >= 300:
             raise SystemExit(f"page: the pod {name}: {answer.status} {answer.read()[:300]}")
 
+    def gone(self, path):
+        """Deletes something of the namespace `default`, such as `pods/NAME`."""
+        way = http.client.HTTPConnection(self.address, timeout=60)
+        way.request("DELETE", f"/api/v1/namespaces/default/{path}?gracePeriodSeconds=0", headers={"authorization": f"Bearer {ADMIN}"})
+        answer = way.getresponse()
+        if answer.status >= 300:
+            raise SystemExit(f"page: {path} cannot be deleted: {answer.status} {answer.read()[:300]}")
+
     def password(self, name, password):
         subprocess.run([self.binary, "web-password", name, "--file", self.path("users")], input=password, text=True,
                        check=True, stdout=subprocess.DEVNULL, timeout=60)
@@ -157,6 +182,8 @@ users_file = "{self.path('users')}"
     def end(self):
         for program in [self.daemon, self.kube, self.pve]:
             program.end()
+        if self.between:
+            self.between.end()
         self.folder.cleanup()
 
 
