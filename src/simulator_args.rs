@@ -33,6 +33,10 @@ pub struct DemoOptions {
     /// Where the page is served; without it 127.0.0.1:9818, or another port if that is taken, and nowhere with --once.
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     pub page: Option<std::net::SocketAddr>,
+    /// Who may log in on the page, as `web-password NAME --file FILE` writes it: they pause, retry and evacuate there,
+    /// and nobody else may look. Sessions end by the clusters' time. Without it there is no login.
+    #[arg(long, value_name = "FILE")]
+    pub users: Option<PathBuf>,
     /// Where `status`, `plan`, `explain` and others reach the demo's daemon, by their own `--socket`; without it in a
     /// directory of the demo's own, and nowhere with --once.
     #[arg(long, value_name = "PATH")]

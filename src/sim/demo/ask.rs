@@ -1,14 +1,15 @@
-//! The demo's control socket: the daemon's own commands, asked from a second terminal.
+//! The demo's control socket: the daemon's own commands, asked from a second terminal; and who carries them out, for the page, too.
 
 use std::ffi::OsStr;
 use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use tokio::net::UnixListener;
 
 use crate::controller::answering::Answering;
-use crate::controller::control::{self, ControlAnswer, Handler, SocketClock};
+use crate::controller::control::{self, ControlAnswer, ControlCommand, Handler, SocketClock};
 use crate::controller::state::StateFiles;
 use crate::controller::status::DaemonStatus;
 use crate::sim::world::World;
@@ -70,28 +71,10 @@ impl Socket {
     }
 
     /// Answers for ever, in the world's time.
-    pub(super) async fn serve(self, world: &World, state: StateFiles, touched: Touched, pace: u32) {
-        let seen = world.turns.subscribe();
-        let record = state.record().display().to_string();
-        let answering = Arc::new(Answering {
-            state,
-            turns: world.turns.subscribe(),
-            wake_up: world.wake_up.clone(),
-            status: Arc::new(move || DaemonStatus {
-                record: record.clone(),
-                ..status(seen.borrow().as_deref())
-            }),
-        });
+    pub(super) async fn serve(self, world: &World, answers: DemoAnswers, pace: u32) {
         let handler: Handler = Arc::new(move |command, by| {
-            if command.changes() {
-                touched.note();
-            }
-            let answering = answering.clone();
-            let answer = async move {
-                let by = by.as_deref().unwrap_or(SOMEBODY);
-                answering.answer(command, by).await
-            };
-            Box::pin(answer) as futures::future::BoxFuture<'static, ControlAnswer>
+            let by = by.unwrap_or_else(|| SOMEBODY.to_owned());
+            answers.answer(command, by)
         });
         let pace = SocketClock {
             clock: world.clock,
@@ -100,6 +83,47 @@ impl Socket {
         let Socket { listener, file } = self;
         control::serve(listener, pace, handler).await;
         drop(file);
+    }
+}
+
+/// Carries out what commands and those who are logged in on the page ask for.
+#[derive(Clone, Debug)]
+pub(super) struct DemoAnswers {
+    answering: Arc<Answering>,
+    touched: Touched,
+}
+
+impl DemoAnswers {
+    /// Of this world, whose daemon has its state there.
+    pub(super) fn of(world: &World, state: StateFiles, touched: &Touched) -> DemoAnswers {
+        let seen = world.turns.subscribe();
+        let record = state.record().display().to_string();
+        let answering = Answering {
+            state,
+            turns: world.turns.subscribe(),
+            wake_up: world.wake_up.clone(),
+            status: Arc::new(move || DaemonStatus {
+                record: record.clone(),
+                ..status(seen.borrow().as_deref())
+            }),
+        };
+        DemoAnswers {
+            answering: Arc::new(answering),
+            touched: touched.clone(),
+        }
+    }
+
+    /// Does it for who asks.
+    pub(super) fn answer(
+        &self,
+        command: ControlCommand,
+        by: impl AsRef<str> + Send + 'static,
+    ) -> BoxFuture<'static, ControlAnswer> {
+        if command.changes() {
+            self.touched.note();
+        }
+        let answering = self.answering.clone();
+        Box::pin(async move { answering.answer(command, by.as_ref()).await })
     }
 }
 

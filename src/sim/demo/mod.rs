@@ -19,6 +19,7 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::config::settings::WebSettings;
 use crate::config::{ConfigErrors, Settings};
 use crate::controller::state::{StateError, StateFiles};
 use crate::controller::turn::Turn;
@@ -30,8 +31,9 @@ use crate::sim::kube::KubeSpec;
 use crate::sim::pve::{Pve, PveSpec};
 use crate::sim::world::{World, WorldError, WorldSpec};
 use crate::simulator_args::DemoOptions;
+use crate::web::access::Access;
 
-use ask::Socket;
+use ask::{DemoAnswers, Socket};
 use page::{DemoPage, Touched};
 use show::{Introduction, Show};
 
@@ -66,6 +68,9 @@ pub enum DemoError {
         /// Why not.
         source: std::io::Error,
     },
+    /// The file of those who may log in cannot be used.
+    #[error("{0}")]
+    Users(String),
     /// The control socket cannot be made.
     #[error("cannot listen on the control socket {path}: {source}; give another one with --socket")]
     Socket {
@@ -118,7 +123,8 @@ async fn play(options: &DemoOptions, state: &Path) -> Result<(), DemoError> {
     let mut world = world(options)?;
     let touched = Touched::default();
     let files = StateFiles::open(state)?;
-    let page = page(&mut world, options, &touched, files.record()).await?;
+    let answers = DemoAnswers::of(&world, files.clone(), &touched);
+    let page = page(&mut world, options, &touched, (files.record(), &answers)).await?;
     let socket = socket(options, state).await?;
     Introduction {
         options,
@@ -142,7 +148,7 @@ async fn play(options: &DemoOptions, state: &Path) -> Result<(), DemoError> {
         told = story.tell(&mut judges) => told,
         () = away(&world, &show) => Ok(()),
         () = serve(page) => Ok(()),
-        () = answer(socket, &world, files, &touched, options.speed) => Ok(()),
+        () = answer(socket, &world, answers, options.speed) => Ok(()),
         () = show::unread() => Ok(()),
         () = stopped => if options.once {
             Err(DemoError::Interrupted)
@@ -224,22 +230,39 @@ async fn preside(judges: &mut [Judge], world: &World) {
     futures::future::join_all(all).await;
 }
 
-/// Opens the page, unless the demo ends by itself and nobody asks for it.
+/// Opens the page, unless the demo ends by itself and nobody asks for it. It has the record, and who does what is asked for by those who are
+/// logged in.
 async fn page(
     world: &mut World,
     options: &DemoOptions,
     touched: &Touched,
-    record: PathBuf,
+    (record, answers): (PathBuf, &DemoAnswers),
 ) -> Result<Option<DemoPage>, DemoError> {
     if options.once && options.page.is_none() {
         return Ok(None);
     }
+    let access = access(options)?;
     let page = DemoPage::open(world, options.page, options.speed, touched, record).await;
+    let page = page.map(|page| page.behind(access, answers.clone()));
     page.map(Some).map_err(|source| DemoError::Page {
         address: options
             .page
             .map_or_else(|| "a port of 127.0.0.1".to_owned(), |page| page.to_string()),
         source,
+    })
+}
+
+/// Who is let in: everybody, or those of the file that `--users` names.
+fn access(options: &DemoOptions) -> Result<Access, DemoError> {
+    let web = WebSettings {
+        users_file: options.users.clone(),
+        ..WebSettings::default()
+    };
+    Access::open(&web).map_err(|why| {
+        DemoError::Users(
+            why.replace("users_file ", "--users ")
+                .replace(" ([web])", ""),
+        )
     })
 }
 
@@ -263,15 +286,9 @@ async fn socket(options: &DemoOptions, state: &Path) -> Result<Option<Socket>, D
         .map_err(|source| DemoError::Socket { path, source })
 }
 
-async fn answer(
-    socket: Option<Socket>,
-    world: &World,
-    state: StateFiles,
-    touched: &Touched,
-    pace: u32,
-) {
+async fn answer(socket: Option<Socket>, world: &World, answers: DemoAnswers, pace: u32) {
     match socket {
-        Some(socket) => socket.serve(world, state, touched.clone(), pace).await,
+        Some(socket) => socket.serve(world, answers, pace).await,
         None => std::future::pending().await,
     }
 }

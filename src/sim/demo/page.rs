@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::ask::DemoAnswers;
 use super::show;
 use crate::clock::Clock;
 use crate::controller::conditions::{self, ConditionInput, FoundConditions};
@@ -27,7 +28,8 @@ use crate::sim::kube::Kube;
 use crate::sim::pve::{AdminAct, Pve};
 use crate::sim::workload::{Act, Workload, WorkloadKind, WorkloadPods, WorkloadStep};
 use crate::sim::world::World;
-use crate::web::{self, ConditionSource, Health, Metrics, StatusSource, WebState};
+use crate::web::access::Access;
+use crate::web::{self, Actor, ConditionSource, Health, Metrics, StatusSource, WebState};
 
 /// Where the page is, when nobody says otherwise and the port is free.
 const USUAL_PORT: u16 = 9818;
@@ -153,6 +155,15 @@ impl DemoPage {
             max_view_age: world.settings.policy.scale_up.max_view_age,
             address,
         })
+    }
+
+    /// This page, which lets in whom `access` says, and has `answers` do what they ask for who are logged in.
+    pub(super) fn behind(self, access: Access, answers: DemoAnswers) -> DemoPage {
+        let actor = Actor::new(move |command, user| answers.answer(command, user));
+        DemoPage {
+            state: self.state.behind(access).acting(actor),
+            ..self
+        }
     }
 
     /// Serves for ever.

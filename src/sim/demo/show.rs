@@ -64,7 +64,9 @@ impl Introduction<'_> {
             say(&format!(
                 "The page: http://{page}/  There you may add a workload, kill a host and break the template.\n"
             ));
-            if !page.ip().is_loopback() {
+            if options.users.is_some() {
+                say("Who is in the file of --users may log in there, pause, retry and evacuate.\n");
+            } else if !page.ip().is_loopback() {
                 say("Whoever reaches that address may do so, too: a demo has no login.\n");
             }
         }
