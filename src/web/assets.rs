@@ -31,7 +31,7 @@ macro_rules! asset {
 }
 
 /// Every file.
-const ASSETS: [Asset; 19] = [
+const ASSETS: [Asset; 21] = [
     asset!("/", HTML, "index.html"),
     asset!("/page/look.css", CSS, "look.css"),
     asset!("/page/icon.svg", SVG, "icon.svg"),
@@ -49,6 +49,8 @@ const ASSETS: [Asset; 19] = [
     asset!("/page/acts.js", SCRIPT, "acts.js"),
     asset!("/page/when.js", SCRIPT, "when.js"),
     asset!("/page/chart.js", SCRIPT, "chart.js"),
+    asset!("/page/starts.js", SCRIPT, "starts.js"),
+    asset!("/page/keep.js", SCRIPT, "keep.js"),
     asset!("/page/demo.js", SCRIPT, "demo.js"),
     asset!("/page/legend.js", SCRIPT, "legend.js"),
 ];

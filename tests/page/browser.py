@@ -14,7 +14,8 @@ import urllib.request
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 SECONDS = 20
 KEYS = {"tab": "\ue004", "enter": "\ue007", "space": " ", "escape": "\ue00c", "home": "\ue011", "end": "\ue010",
-        "page up": "\ue00e", "page down": "\ue00f"}
+        "page up": "\ue00e", "page down": "\ue00f", "left": "\ue012", "up": "\ue013", "right": "\ue014", "down": "\ue015"}
+SHIFT = "\ue008"
 
 
 def free_port():
@@ -126,10 +127,13 @@ class Browser:
             raise SystemExit(f"{error}; it says: {self.text(selector)[:2000]!r}") from None
 
     def press(self, *keys):
+        """Keys one after the other: a letter, a name of KEYS, or `shift+` and one of them."""
         actions = []
         for key in keys:
-            value = KEYS.get(key, key)
-            actions += [{"type": "keyDown", "value": value}, {"type": "keyUp", "value": value}]
+            shifted = key.startswith("shift+")
+            value = KEYS.get(key.removeprefix("shift+"), key.removeprefix("shift+"))
+            stroke = [{"type": "keyDown", "value": value}, {"type": "keyUp", "value": value}]
+            actions += [{"type": "keyDown", "value": SHIFT}, *stroke, {"type": "keyUp", "value": SHIFT}] if shifted else stroke
         self.call("POST", f"{self.session}/actions", {"actions": [{"type": "key", "id": "keys", "actions": actions}]})
 
     def click(self, words, selector="button, a, summary"):

@@ -21,7 +21,7 @@ const bad = [];
 const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 while (walker.nextNode()) {
   const element = walker.currentNode.parentElement;
-  if (!walker.currentNode.textContent.trim() || !element.checkVisibility() || element.closest('.hidden, noscript, :disabled')) continue;
+  if (!walker.currentNode.textContent.trim() || !element.checkVisibility() || element.closest('.hidden, noscript, [aria-disabled]')) continue;
   if (element.closest('body.old main')) continue;
   const style = getComputedStyle(element);
   const [one, other] = [light(parse(style.color)), light(behind(element))];

@@ -1,8 +1,9 @@
 """The page in a real browser.
 
-    python3 tests/page/run.py target/debug/pve-autoscaler [--pictures FOLDER] [--only closed|demo|single|large|planted]
+    python3 tests/page/run.py target/debug/pve-autoscaler [--pictures FOLDER] [--only closed|demo|reach|single|large|planted] [--files src/web/page]
 
-Needs chromium and chromedriver. Pictures for the README are written where --pictures says.
+Needs chromium and chromedriver. Pictures for the README are written where --pictures says. With --files the page's files are those of that folder
+and not those in the program, which need not be built for each change of them.
 """
 
 import os
@@ -14,12 +15,16 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from browser import Browser, until  # noqa: E402
 from checks import expect, look_over  # noqa: E402
+import lost  # noqa: E402
+import reach  # noqa: E402
+import starts  # noqa: E402
 import stories  # noqa: E402
 from closed import of_closed_page  # noqa: E402
 from large import of_large_cluster  # noqa: E402
 from planted import OF_DEMO, OF_INSTALLATION, OF_SINGLE, find  # noqa: E402
 from quiet import quiet  # noqa: E402
 from single import of_single_node, world_of_one  # noqa: E402
+import world as worlds  # noqa: E402
 from world import Demo, Installation, ready  # noqa: E402
 
 def of_small_cluster(browser, demo, pictures):
@@ -63,6 +68,8 @@ def when(browser):
     stories.idle_times_are_drawn(browser)
     look_over(browser, "When, with times in which nothing was done")
     stories.times_before_are_shown(browser)
+    starts.starts_are_drawn(browser)
+    starts.last_name_is_whole(browser)
     browser.go("#/")
     browser.shows("Pending pods")
 
@@ -264,10 +271,28 @@ def of_planted_bugs(browser, binary):
         world.end()
 
 
+def of_hands_and_ears(browser, binary):
+    """Every view by the keyboard and as a screen reader has it, and a daemon that dies while somebody is at it."""
+    browser.size(1280, 900)
+    world = reach.world_of_some(binary)
+    try:
+        browser.open(world.url)
+        browser.shows("live", "#link", seconds=60)
+        reach.of_every_view(browser, world)
+        lost.of_every_view(browser, world)
+        browser.open("about:blank")
+    finally:
+        world.end()
+    browser.look_at_logs()
+    browser.requests.clear()
+    browser.complaints.clear()
+
+
 def main(binary, pictures, only):
     parts = {
         "closed": (lambda browser: of_closed_page(browser, binary, pictures), "a login, over TLS"),
         "demo": (lambda browser: of_demo(browser, binary, pictures), "views, themes, widths, keyboard"),
+        "reach": (lambda browser: of_hands_and_ears(browser, binary), "every view by the keyboard and to a screen reader; a daemon that dies meanwhile"),
         "single": (lambda browser: of_single_node(browser, binary), "one node, one pod, one machine: views, themes, widths, keyboard"),
         "large": (lambda browser: of_large_cluster(browser, binary), "500 nodes, a daemon that dies"),
         "planted": (lambda browser: of_planted_bugs(browser, binary), f"{len(OF_DEMO + OF_INSTALLATION + OF_SINGLE)} planted bugs"),
@@ -283,7 +308,16 @@ def main(binary, pictures, only):
         browser.close()
 
 
+def said(option):
+    """What stands behind an option, or None."""
+    return sys.argv[sys.argv.index(option) + 1] if option in sys.argv else None
+
+
+def folder(option):
+    """A folder that an option names, from the root, or None."""
+    return said(option) and os.path.abspath(said(option))
+
+
 if __name__ == "__main__":
-    folder = sys.argv[sys.argv.index("--pictures") + 1] if "--pictures" in sys.argv else None
-    part = sys.argv[sys.argv.index("--only") + 1] if "--only" in sys.argv else None
-    main(os.path.abspath(sys.argv[1]), folder and os.path.abspath(folder), part)
+    worlds.FILES = folder("--files")
+    main(os.path.abspath(sys.argv[1]), folder("--pictures"), said("--only"))

@@ -108,7 +108,7 @@ def when(browser):
     seen(browser, "When, one node", "At most 1 pod pending, 0 nodes of pools; 0 machines made, 0 removed, 0 failed.")
     browser.shows("The record began ", ".line")
     browser.shows(" ago, and this is all of it.", ".line")
-    named = browser.run("return document.querySelectorAll('.picture .tick[text-anchor=middle]').length")
+    named = browser.run("return document.querySelectorAll('.picture .tick.time').length")
     expect(named > 0, "no time is named below a record that has just begun")
     browser.click("24 hours")
     browser.shows("Nothing was recorded before ", ".line")

@@ -374,7 +374,7 @@ def times_before_are_shown(browser):
     browser.shows(" of pools; ", ".line", seconds=30)
     browser.run(TELL_WHEN)
     browser.click("Read again")
-    browser.wait("a time before", "return [...document.querySelectorAll('.go button')].some((it) => it.textContent === 'Earlier' && !it.disabled)", seconds=30)
+    browser.wait("a time before", "return [...document.querySelectorAll('.go button')].some((it) => it.textContent === 'Earlier' && !it.hasAttribute('aria-disabled'))", seconds=30)
     shown = browser.run("return fetch('/api/when?hours=1').then((answer) => answer.json()).then(({ from }) => from)")
     browser.click("Earlier")
     browser.shows("Nothing was recorded in this time.", ".line", seconds=30)

@@ -6,11 +6,12 @@ import json
 import os
 import re
 import signal
+import ssl
 import subprocess
 import tempfile
 import threading
-from urllib.request import urlopen
 import time
+from urllib.request import Request, urlopen
 
 from between import Between, of_folder
 from browser import free_port, until
@@ -68,8 +69,9 @@ class Program:
 class Demo(Program):
     """The demo, which serves the page of a simulated cluster."""
 
-    def __init__(self, binary, speed):
-        super().__init__(binary, "demo", "--speed", str(speed), "--page", "127.0.0.1:0")
+    def __init__(self, binary, speed, users=None):
+        login = ["--users", users] if users else []
+        super().__init__(binary, "demo", "--speed", str(speed), "--page", "127.0.0.1:0", *login)
         self.binary = binary
         # It is the program itself.
         self.daemon = None
@@ -95,7 +97,7 @@ class Installation:
         self.pve = Program(binary, "sim", "pve", "--listen", "127.0.0.1:0")
         kube = f"127.0.0.1:{free_port()}"
         self.kube = Program(binary, "sim", "kube", "--plain", "--listen", kube, "--kubeconfig", self.path("kubeconfig"))
-        endpoint = self.pve.words(r"(https?://\S+)")
+        endpoint = self.endpoint = self.pve.words(r"(https?://\S+)")
         fingerprint = self.pve.words(r"((?:[0-9A-F]{2}:){31}[0-9A-F]{2})")
         until("the kubeconfig", lambda: os.path.exists(self.path("kubeconfig")))
         self.address = kube
@@ -157,6 +159,13 @@ users_file = "{self.path('users')}"
         if answer.status >= 300:
             raise SystemExit(f"page: the pod {name}: {answer.status} {answer.read()[:300]}")
 
+    def administer(self, act):
+        """What an administrator of the simulated PVE does, as `POST /sim/act` takes it."""
+        request = Request(f"{self.endpoint}/sim/act", json.dumps(act).encode(), {"content-type": "application/json"}, method="POST")
+        # The simulator's certificate is signed by nobody.
+        with urlopen(request, timeout=60, context=ssl._create_unverified_context()) as answer:
+            answer.read()
+
     def gone(self, path):
         """Deletes something of the namespace `default`, such as `pods/NAME`."""
         way = http.client.HTTPConnection(self.address, timeout=60)
@@ -166,8 +175,7 @@ users_file = "{self.path('users')}"
             raise SystemExit(f"page: {path} cannot be deleted: {answer.status} {answer.read()[:300]}")
 
     def password(self, name, password):
-        subprocess.run([self.binary, "web-password", name, "--file", self.path("users")], input=password, text=True,
-                       check=True, stdout=subprocess.DEVNULL, timeout=60)
+        set_password(self.binary, self.path("users"), name, password)
 
     def start(self):
         self.daemon = Program(self.binary, "--config", self.path("config.toml"), "run",
@@ -185,6 +193,12 @@ users_file = "{self.path('users')}"
         if self.between:
             self.between.end()
         self.folder.cleanup()
+
+
+def set_password(binary, users, name, password):
+    """Lets somebody log in who knows the password."""
+    subprocess.run([binary, "web-password", name, "--file", users], input=password, text=True, check=True,
+                   stdout=subprocess.DEVNULL, timeout=60)
 
 
 def fill(address, nodes, pods, waiting):

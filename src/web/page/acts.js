@@ -27,8 +27,12 @@ export class PausePanel {
 
   update(paused) {
     this.element.hidden = !may.act;
+    if (this.pause.hidden === paused && this.resume.hidden === !paused) return;
+    const held = this.element.contains(document.activeElement) && document.activeElement.closest("form, div.acts");
     this.pause.hidden = paused;
     this.resume.hidden = !paused;
+    // Who paused is at what resumes, and the other way round.
+    if (held) (paused ? this.resume.querySelector("button") : this.reason).focus({ preventScroll: true });
   }
 
   async do(what, done) {
@@ -42,23 +46,35 @@ export class PausePanel {
   }
 }
 
-/// Empties a host of machines, or lets it have them again.
-export function evacuateButton(host) {
-  const said = h("p", { class: "why", role: "status" });
-  const click = async () => {
+/// Empties a host of machines, or lets it have them again. What came of it stays beside the button, which becomes the other one.
+export class EvacuateButton {
+  constructor(region, name) {
+    Object.assign(this, { region, name, evacuated: null });
+    this.said = h("p", { class: "why", role: "status" });
+    this.button = h("button", { type: "button", class: "quiet", on: { click: () => this.do() } });
+    this.elements = [this.button, this.said];
+  }
+
+  update(evacuated) {
+    if (this.evacuated === evacuated) return;
+    this.evacuated = evacuated;
+    say(this.button, evacuated ? "End the evacuation" : "Evacuate");
+    this.button.setAttribute("aria-label", evacuated ? `End the evacuation of ${this.name}` : `Evacuate ${this.name}`);
+  }
+
+  async do() {
+    const end = this.evacuated;
     try {
-      const answer = await act({ do: "evacuate", region: host.region, host: host.name, end: host.evacuated });
-      say(said, host.evacuated ? "It may have machines again." : evacuated(answer));
+      const answer = await act({ do: "evacuate", region: this.region, host: this.name, end });
+      say(this.said, end ? "It may have machines again." : whatGoes(answer));
     } catch (error) {
-      said.replaceChildren(mark("warn", error.message));
+      this.said.replaceChildren(mark("warn", error.message));
     }
-  };
-  const words = host.evacuated ? "End the evacuation" : "Evacuate";
-  return [h("button", { type: "button", class: "quiet", "aria-label": `${words} of ${host.name}`.replace("Evacuate of", "Evacuate"), on: { click } }, words), said];
+  }
 }
 
 /// What an evacuated host has, and when that goes, as far as it is known now.
-function evacuated({ machines, coming, offline, held }) {
+function whatGoes({ machines, coming, offline, held }) {
   if (!machines.length) return "It has no machine.";
   const one = machines.length === 1;
   const said = [`It has ${machines.join(", ")}.`];

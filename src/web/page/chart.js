@@ -1,15 +1,23 @@
 // A picture of numbers by time, drawn as wide as there is room; its styles are in look.css.
 
 const SVG = "http://www.w3.org/2000/svg";
-const LEFT = 44;
-const RIGHT = 12;
+export const LEFT = 44;
+export const RIGHT = 12;
 const PANEL = 104;
 const GAP = 30;
 const AXIS = 20;
 /// A mark on the line takes this much room; what is closer together becomes one.
 export const MARK = 26;
 
-function s(name, attributes = {}, ...children) {
+/// A picture, and where its parts go: it is one thing with one text to those who do not see it.
+export function canvas(kind, width, height, label) {
+  const parts = svg("g", { "aria-hidden": "true" });
+  const whole = svg("svg", { class: kind, width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, parts);
+  return { whole, parts };
+}
+
+/// An element of a picture.
+export function svg(name, attributes = {}, ...children) {
   const element = document.createElementNS(SVG, name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, String(value));
   element.append(...children);
@@ -61,40 +69,52 @@ export function tickWords(at, every) {
     : date.toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", ...(every < 60_000 ? { second: "2-digit" } : {}) });
 }
 
+/// The lines of the times from `top` to `foot`, and their names below. A name that would leave the picture ends or begins at its edge.
+export function axis(window, width, { top, foot }) {
+  const { every, found } = ticks(window, width);
+  return found.flatMap((at) => {
+    const x = place(at, window, width);
+    const words = tickWords(at, every);
+    // A letter is no wider than this.
+    const half = words.length * 3.8;
+    const [from, anchor] = x + half > width - 4 ? [width - 4, "end"] : x < half ? [2, "start"] : [x, "middle"];
+    return [
+      svg("line", { class: "grid", x1: x, x2: x, y1: top, y2: foot }),
+      svg("text", { class: "tick time", x: from, y: foot + 15, "text-anchor": anchor }, words),
+    ];
+  });
+}
+
 /// The picture: `panels` of `{title, lines: [{name, value, fill}]}` one above the other; behind them `bands` of `{name, from, to, title}`.
 export function picture(points, span, panels, width, label, bands = []) {
   const height = panels.length * (PANEL + GAP) + AXIS;
   const x = (at) => place(at, span, width);
-  const svg = s("svg", { class: "picture", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
-  const { every, found } = ticks(span, width);
+  const { whole, parts: all } = canvas("picture", width, height, label);
   const foot = panels.length * (PANEL + GAP);
   for (const band of bands) {
     const [begin, end] = [Math.max(band.from, span.from), Math.min(band.to, span.to)].map(x);
     if (end < begin) continue;
     const place = { x: begin.toFixed(1), width: Math.max(2, end - begin).toFixed(1), y: GAP - 6, height: foot - GAP + 6 };
-    svg.append(s("rect", { class: `band ${band.name}`, ...place }, s("title", {}, band.title)));
+    all.append(svg("rect", { class: `band ${band.name}`, ...place }, svg("title", {}, band.title)));
   }
-  for (const at of found) {
-    svg.append(s("line", { class: "grid", x1: x(at), x2: x(at), y1: GAP - 6, y2: foot }));
-    svg.append(s("text", { class: "tick", x: x(at), y: foot + 15, "text-anchor": "middle" }, tickWords(at, every)));
-  }
+  all.append(...axis(span, width, { top: GAP - 6, foot }));
   panels.forEach((panel, index) => {
     const base = (index + 1) * (PANEL + GAP);
     const most = top(points.flatMap((point) => panel.lines.map((line) => line.value(point))));
     const y = (value) => base - (value / most) * PANEL;
     for (const value of [0, most / 2, most]) {
-      svg.append(s("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }));
-      svg.append(s("text", { class: "tick", x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, String(value)));
+      all.append(svg("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }));
+      all.append(svg("text", { class: "tick", x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, String(value)));
     }
-    svg.append(s("text", { class: "panel", x: LEFT, y: base - PANEL - 10 }, panel.title));
+    all.append(svg("text", { class: "panel", x: LEFT, y: base - PANEL - 10 }, panel.title));
     if (points.length === 0) return;
     const [first, last] = [x(points[0].at), x(points[points.length - 1].at)];
     for (const line of panel.lines) {
       const path = steps(points, line.value, x, y);
-      if (line.fill) svg.append(s("path", { class: `area ${line.name}`, d: `${path}V${base}H${first.toFixed(1)}Z` }));
-      svg.append(s("path", { class: `line ${line.name}`, d: path }));
-      if (points.length === 1) svg.append(s("circle", { class: `dot ${line.name}`, cx: last, cy: y(line.value(points[0])), r: 3 }));
+      if (line.fill) all.append(svg("path", { class: `area ${line.name}`, d: `${path}V${base}H${first.toFixed(1)}Z` }));
+      all.append(svg("path", { class: `line ${line.name}`, d: path }));
+      if (points.length === 1) all.append(svg("circle", { class: `dot ${line.name}`, cx: last, cy: y(line.value(points[0])), r: 3 }));
     }
   });
-  return svg;
+  return whole;
 }

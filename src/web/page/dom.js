@@ -1,5 +1,7 @@
 // Making elements. Text goes in as text and never as markup: names and labels of the cluster are strangers' words.
 
+import { keepFocus } from "./keep.js";
+
 /// An element with properties (`class`, `on`, attributes) and children: elements, strings, lists of both.
 export function h(name, props = {}, ...children) {
   const element = document.createElement(name);
@@ -26,25 +28,34 @@ export function say(element, text) {
 export function fill(element, sign, make) {
   if (element.shownSign === sign) return;
   element.shownSign = sign;
-  element.replaceChildren(...[make()].flat(Infinity).filter(Boolean));
+  keepFocus(element, () => element.replaceChildren(...[make()].flat(Infinity).filter(Boolean)));
 }
 
 /// Brings the children of an element in line with items, each by its key; what stays keeps its element, and focus.
 export function keyed(parent, items, key, make, update) {
   const old = parent.children_by_key ?? new Map();
   const next = new Map();
-  let place = parent.firstElementChild;
   for (const item of items) {
     const name = key(item);
-    let element = old.get(name);
-    if (!element) element = make(item);
+    const element = old.get(name) ?? make(item);
     next.set(name, element);
     update(element, item);
-    if (element === place) place = place.nextElementSibling;
-    else parent.insertBefore(element, place);
   }
-  for (const [name, element] of old) if (next.get(name) !== element) element.remove();
+  place(parent, [...next.values()]);
   parent.children_by_key = next;
+}
+
+/// Puts these into an element and nothing else. What is gone goes first: what stays is not moved then, for what is moved loses the focus.
+export function place(parent, elements) {
+  keepFocus(parent, () => {
+    const stays = new Set(elements);
+    for (const element of [...parent.children]) if (!stays.has(element)) element.remove();
+    let at = parent.firstElementChild;
+    for (const element of elements) {
+      if (element === at) at = at.nextElementSibling;
+      else parent.insertBefore(element, at);
+    }
+  });
 }
 
 /// A time that goes on by itself: `since` in milliseconds, shown by how long ago it is.

@@ -48,7 +48,7 @@ export function legendOfWhen() {
 /// Of the bars of machines' starts.
 export function legendOfStarts() {
   return list([
-    [h("span", { class: "strip" }, h("i"), h("i", { class: "odd" }), h("i")), "Steps one after the other, each as long as it took"],
+    [h("span", { class: "strip" }, ["clone", "agent", "join"].map((name) => h("i", { class: `phase-${name}` }))), "Steps one after the other, each as long as it took, in the colours above"],
     [h("span", { class: "strip" }, h("i", { class: "bad" })), "A step that failed"],
   ]);
 }

@@ -110,21 +110,31 @@ export function whoAmI() {
   return ask("/api/session");
 }
 
-/// Asks for one thing. Throws with the daemon's words when there is no answer.
+/// Why there is no answer, in the daemon's words. With `later` the same question may have one once the daemon is there again and has looked.
+export class Unanswered extends Error {
+  constructor(words, later = false) {
+    super(words);
+    this.later = later;
+  }
+}
+
+/// Asks for one thing. Throws when there is no answer.
 export async function ask(path, options = {}) {
   let answer;
   try {
     answer = await fetch(path, { cache: "no-store", ...options });
-  } catch {
-    throw new Error("The daemon does not answer.");
+  } catch (error) {
+    // Who asked no longer wants to know.
+    if (options.signal?.aborted) throw error;
+    throw new Unanswered("The daemon does not answer.", true);
   }
   let said;
   try {
     said = await answer.json();
   } catch {
-    throw new Error(`The daemon answered with status ${answer.status} and nothing to read.`);
+    throw new Unanswered(`The daemon answered with status ${answer.status} and nothing to read.`, answer.status >= 500);
   }
   if (answer.status === 401 && path !== "/api/login") dispatchEvent(new Event("barred"));
-  if (!answer.ok) throw new Error(said.error ?? `The daemon answered with status ${answer.status}.`);
+  if (!answer.ok) throw new Unanswered(said.error ?? `The daemon answered with status ${answer.status}.`, answer.status === 503);
   return said;
 }

@@ -1,6 +1,7 @@
 // Logging in and out, where the daemon wants it.
 
 import { h, say, mark } from "./dom.js";
+import { enable, enabled } from "./keep.js";
 import { ask } from "./live.js";
 
 /// The form that is shown instead of a view. `done` is called once one is logged in.
@@ -13,7 +14,8 @@ export class LogIn {
     const button = h("button", { type: "submit" }, "Log in");
     const submit = async (event) => {
       event.preventDefault();
-      button.disabled = true;
+      if (!enabled(button)) return;
+      enable(button, false);
       say(said, "");
       try {
         await send("/api/login", { user: name.value, password: password.value });
@@ -23,7 +25,7 @@ export class LogIn {
         said.replaceChildren(mark("warn", error.message));
         password.select();
       } finally {
-        button.disabled = false;
+        enable(button, true);
       }
     };
     this.element = h("section", { class: "login" },

@@ -2,6 +2,7 @@
 
 import { h, say } from "./dom.js";
 import { span, when, millis } from "./format.js";
+import { announce } from "./keep.js";
 import { listen, now, whoAmI } from "./live.js";
 import { LogIn, logOut } from "./login.js";
 import { may } from "./acts.js";
@@ -18,7 +19,6 @@ const CHATTER = 15_000;
 const main = document.getElementById("main");
 const banner = document.getElementById("banner");
 const link = document.getElementById("link");
-const word = document.getElementById("word");
 
 let view = null;
 let state = "connecting";
@@ -30,16 +30,22 @@ let stop = null;
 /// Who is logged in, where a login is wanted.
 let user = null;
 let barred = false;
+/// What was typed in views that were left, by the first part of their address, and whose it is: who comes back finds it, also after a login that
+/// was wanted in between. Nobody else does.
+const drafts = new Map();
+let draftsOf = null;
+/// Where the view that is shown has its draft.
+let shownAt = "";
 
 /// The views by the first part of their address.
 const ROUTES = {
   "": () => new Now(),
-  why: () => new Search(),
+  why: (_, typed) => new Search(typed),
   pod: (parts) => new Explained("pod", parts),
   node: (parts) => new Explained("node", parts),
   machine: (parts) => new Explained("machine", parts),
-  when: () => new When(),
-  "what-if": () => new WhatIf(),
+  when: (_, typed) => new When(typed),
+  "what-if": (_, typed) => new WhatIf(typed),
 };
 
 function route(fromPerson) {
@@ -51,9 +57,12 @@ function route(fromPerson) {
     parts = ["?"];
   }
   const make = Object.hasOwn(ROUTES, parts[0]) ? ROUTES[parts[0]] : () => lost();
+  if (shown?.typed) drafts.set(shownAt, shown.typed());
   shown?.leave?.();
-  shown = barred ? new LogIn(begin) : make(parts.slice(1));
+  shown = barred ? new LogIn(begin) : make(parts.slice(1), drafts.get(parts[0]));
+  shownAt = parts[0];
   main.replaceChildren(unread() ? h("p", { class: "none", id: "unread" }, "Nothing was heard from the daemon yet.") : shown.element);
+  main.setAttribute("aria-label", shown.title ?? "");
   document.title = shown.title ? `${shown.title} · pve-autoscaler` : "pve-autoscaler";
   for (const anchor of document.querySelectorAll("#views a")) {
     const here = anchor.getAttribute("href") === `#/${parts[0]}` ||
@@ -86,7 +95,7 @@ function tell(text) {
   const time = performance.now();
   if (time - lastWord < CHATTER && lastWord > 0) return;
   lastWord = time;
-  say(word, text);
+  announce(text);
 }
 
 /// Asks who looks, and shows the page or the form to log in. A daemon that does not answer is asked again by the stream.
@@ -97,8 +106,10 @@ async function begin() {
   } catch {
     // The stream says that it does not answer.
   }
+  const entered = barred && Boolean(session.user);
   barred = session.login && !session.user;
   user = session.user;
+  if (user) forgetOthers(user);
   may.act = Boolean(session.acts);
   say(document.getElementById("who"), user ?? "");
   for (const id of ["who", "leave"]) document.getElementById(id).hidden = !user;
@@ -106,8 +117,14 @@ async function begin() {
     bar();
     return;
   }
-  route(false);
+  route(entered);
   stop ??= listen(onView, onState);
+}
+
+/// What somebody else typed is not theirs who looks now.
+function forgetOthers(who) {
+  if (draftsOf !== who) drafts.clear();
+  draftsOf = who;
 }
 
 /// Shows the form to log in instead of everything else.
@@ -128,7 +145,8 @@ function bar() {
 
 function onState(next) {
   if (next === "barred") {
-    bar();
+    // Once: who is typing a password is left at it.
+    if (!barred) bar();
     return;
   }
   if (next === "live") lastHeard = now();
@@ -174,6 +192,8 @@ function trouble() {
 /// Times go on, once a second.
 function tick() {
   const said = trouble();
+  // A daemon that is gone is told of where that is found.
+  if (said && banner.hidden && state === "live") tell(said);
   banner.hidden = !said;
   say(banner, said ?? "");
   const time = now();
@@ -191,9 +211,15 @@ document.getElementById("skip").addEventListener("click", (event) => {
 document.getElementById("leave").addEventListener("click", async () => {
   try {
     await logOut();
-  } finally {
-    begin();
+  } catch (error) {
+    // Who is not logged out sees that: the name stays.
+    announce(`Not logged out: ${error.message}`);
+    return;
   }
+  shown?.leave?.();
+  shown = null;
+  drafts.clear();
+  begin();
 });
 addEventListener("hashchange", () => route(true));
 addEventListener("barred", () => { if (!barred) bar(); });

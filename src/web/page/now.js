@@ -7,7 +7,7 @@ import { ask, now } from "./live.js";
 import { panel } from "./demo.js";
 import { legendOfNow } from "./legend.js";
 import { Stores } from "./stores.js";
-import { evacuateButton, may, PausePanel, retryButton } from "./acts.js";
+import { EvacuateButton, may, PausePanel, retryButton } from "./acts.js";
 
 const VERDICTS = {
   no_compatible_pool: ["bad", "no pool can run it"], held: ["warn", "has to wait"], unread: ["idle", "not judged yet"],
@@ -475,6 +475,10 @@ function hostCard(host) {
     h("dl", { class: "facts" }), h("ul", { class: "notes" }),
     h("details", {}, h("summary"), guests.element), h("div", { class: "acts" }));
   card.guests = guests;
+  if (may.act) {
+    card.evacuate = new EvacuateButton(host.region, host.name);
+    card.lastElementChild.append(...card.evacuate.elements);
+  }
   return card;
 }
 
@@ -482,7 +486,7 @@ function updateHost(card, host) {
   const [title, state, facts, notes, details, acts] = card.children;
   const evacuated = (host.notes_details ?? []).some((note) => note.code === "evacuated");
   acts.hidden = !may.act;
-  fill(acts, `${may.act} ${evacuated}`, () => may.act ? evacuateButton({ region: host.region, name: host.name, evacuated }) : null);
+  card.evacuate?.update(evacuated);
   say(title, host.alone ? host.name : `${host.region}/${host.name}`);
   fill(state, String(host.online), () => host.online ? mark("good", "online") : mark("bad", "offline"));
   const of = (part, whole, words) => [whole ? part / whole : 0, whole ? `${words(part)} of ${words(whole)}` : "not known"];

@@ -1,6 +1,7 @@
 // A table that sorts, filters and pages, and that changes in place: rows keep their elements, and with them the focus.
 
-import { h, say, fill } from "./dom.js";
+import { h, say, fill, place } from "./dom.js";
+import { announce, enable, enabled, keepFocus } from "./keep.js";
 
 /// Rows on one page.
 const PAGE = 50;
@@ -29,9 +30,15 @@ export class Table {
       this.body);
     this.filter = h("input", {
       type: "search", placeholder: "Filter", "aria-label": `Filter: ${caption}`, spellcheck: "false", autocomplete: "off",
-      on: { input: () => { this.page = 0; this.show(); } },
+      on: { input: () => { this.page = 0; this.show(); announce(this.where.textContent); } },
     });
-    const turn = (by) => () => { this.page += by; this.show(); this.table.scrollIntoView({ block: "nearest" }); };
+    const turn = (by) => ({ currentTarget }) => {
+      if (!enabled(currentTarget)) return;
+      this.page += by;
+      this.show();
+      this.table.scrollIntoView({ block: "nearest" });
+      announce(this.where.textContent);
+    };
     this.back = h("button", { type: "button", class: "quiet", on: { click: turn(-1) } }, "Previous");
     this.next = h("button", { type: "button", class: "quiet", on: { click: turn(1) } }, "Next");
     this.where = h("span", { class: "where" });
@@ -51,6 +58,7 @@ export class Table {
     this.sort = { column, down };
     this.page = 0;
     this.show();
+    announce(`Sorted by ${this.columns[column].name}, ${down ? "descending" : "ascending"}.`);
   }
 
   /// Shows these rows; `all` of them there are, when not all are here.
@@ -60,7 +68,7 @@ export class Table {
     this.show();
   }
 
-  /// Opens the page that a row is on.
+  /// The rows that are asked for, in their order.
   chosen() {
     const asked = this.filter.value.trim().toLowerCase();
     const rows = asked ? this.rows.filter((row) => this.text(row).toLowerCase().includes(asked)) : [...this.rows];
@@ -86,13 +94,15 @@ export class Table {
     const first = this.page * PAGE;
     const shown = rows.slice(first, first + PAGE);
     this.none.hidden = this.rows.length > 0;
-    this.table.hidden = this.rows.length === 0;
+    keepFocus(this.table, () => { this.table.hidden = this.rows.length === 0; });
     const many = this.rows.length > PAGE || this.all > this.rows.length;
-    this.pager.hidden = !(many || (this.text && this.rows.length > 12) || this.filter.value);
+    // Who is at it keeps it, however few rows there are by now.
+    const held = this.pager.contains(document.activeElement);
+    this.pager.hidden = !(held || many || (this.text && this.rows.length > 12) || this.filter.value);
     this.filter.hidden = !this.text;
-    this.back.hidden = this.next.hidden = pages === 1;
-    this.back.disabled = this.page === 0;
-    this.next.disabled = this.page === pages - 1;
+    keepFocus(this.pager, () => { this.back.hidden = this.next.hidden = pages === 1; });
+    enable(this.back, this.page > 0);
+    enable(this.next, this.page < pages - 1);
     const beyond = this.all > this.rows.length ? ` (the first ${this.rows.length} of ${this.all})` : "";
     say(this.where, rows.length === 0 ? "none matches" : `${first + 1}–${first + shown.length} of ${rows.length}${beyond}`);
     this.heads.forEach(({ th }, index) => {
@@ -105,28 +115,21 @@ export class Table {
 
   place(shown) {
     const used = new Map();
-    let at = this.body.firstElementChild;
-    const put = (element) => {
-      if (element === at) at = at.nextElementSibling;
-      else this.body.insertBefore(element, at);
-    };
+    const rows = [];
     for (const row of shown) {
       const key = this.key(row);
+      if (used.has(key)) continue;
       const entry = this.elements.get(key) ?? this.entry(key);
       entry.row = row;
       this.fillRow(entry);
       used.set(key, entry);
-      put(entry.tr);
+      rows.push(entry.tr);
       if (this.open.has(key)) {
         this.detail(row, entry.inner);
-        put(entry.under);
+        rows.push(entry.under);
       }
     }
-    while (at) {
-      const gone = at;
-      at = at.nextElementSibling;
-      gone.remove();
-    }
+    place(this.body, rows);
     this.elements = used;
   }
 
@@ -157,7 +160,9 @@ export class Table {
     });
     if (entry.button) {
       const open = this.open.has(this.key(entry.row));
-      say(entry.button, `${open ? "Hide" : "Show"} ${this.detailName}`);
+      const does = `${open ? "Hide" : "Show"} ${this.detailName}`;
+      say(entry.button, does);
+      entry.button.setAttribute("aria-label", `${does} of ${this.key(entry.row)}`);
       const told = String(open);
       if (entry.button.getAttribute("aria-expanded") !== told) entry.button.setAttribute("aria-expanded", told);
     }

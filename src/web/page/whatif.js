@@ -1,6 +1,7 @@
 // What if: more pods, or another configuration. The daemon decides as it always does; nothing is carried out.
 
 import { h, say, fill, mark } from "./dom.js";
+import { enable, enabled } from "./keep.js";
 import { count } from "./format.js";
 import { Table } from "./table.js";
 import { linkTo } from "./now.js";
@@ -30,14 +31,19 @@ const TONES = { no_compatible_pool: "bad", held: "warn", fits_node: "good", igno
 export class WhatIf {
   title = "What if";
 
-  constructor() {
+  /// `typed`: what somebody typed here before.
+  constructor(typed) {
+    /// Whether a plan was asked for, and whether it is to be asked for again, since the daemon did not answer.
+    this.planned = false;
+    this.again = false;
     this.keys = h("datalist", { id: "keys" });
     this.text = h("textarea", { id: "manifests", spellcheck: "false", autocomplete: "off", rows: 14 });
     this.changes = h("ul", { class: "changes" });
     this.said = h("p", { class: "line said", role: "status" });
     this.go = h("button", { type: "submit", class: "first" }, "Plan it");
     const example = h("button", { type: "button", class: "quiet", on: { click: () => { this.text.value = EXAMPLE; this.text.focus(); } } }, "Put an example in");
-    const more = h("button", { type: "button", class: "quiet", on: { click: () => this.addChange(true) } }, "Change one more key");
+    const more = h("button", { type: "button", class: "quiet", on: { click: () => this.addChange().focus() } }, "Change one more key");
+    this.more = more;
     this.result = h("div");
     this.element = h("section", {},
       h("h1", {}, "What if"),
@@ -46,8 +52,15 @@ export class WhatIf {
         h("div", {}, h("label", { for: "manifests" }, "More pods: a Pod, Deployment, ReplicaSet, StatefulSet, Job or CronJob in YAML, or what `helm template` prints"), this.text, h("div", { class: "go" }, example)),
         h("div", {}, h("p", { class: "note" }, "Another configuration: keys with their tables, values as they stand in the file"), this.changes, this.keys, h("div", { class: "go" }, more, this.go))),
       this.said, this.result);
-    this.addChange(false);
     this.tables();
+    this.text.value = typed?.text ?? "";
+    for (const { key, value } of typed?.changes ?? [{ key: "", value: "" }]) this.addChange(key, value);
+    if (typed?.planned) this.suppose();
+  }
+
+  /// What is lost with this view, unless it is kept.
+  typed() {
+    return { text: this.text.value, changes: [...this.changes.children].map((item) => item.change()), planned: this.planned };
   }
 
   tables() {
@@ -81,14 +94,23 @@ export class WhatIf {
     this.result.append(this.growth, this.holds, this.notes, ...this.shown.map((shown) => shown.section));
   }
 
-  addChange(focus) {
+  /// One more key to change; gives its input.
+  addChange(name = "", wanted = "") {
     const key = h("input", { list: "keys", spellcheck: "false", autocomplete: "off" });
     const value = h("input", { spellcheck: "false", autocomplete: "off" });
+    [key.value, value.value] = [name, wanted];
     const item = h("li", {}, h("label", {}, "Key", key), h("label", {}, "Value", value),
-      h("button", { type: "button", class: "quiet", "aria-label": "Take this change back", on: { click: () => item.remove() } }, "✕"));
+      h("button", { type: "button", class: "quiet", "aria-label": "Take this change back", on: { click: () => this.takeBack(item) } }, "✕"));
     item.change = () => ({ key: key.value.trim(), value: value.value.trim() });
     this.changes.append(item);
-    if (focus) key.focus();
+    return key;
+  }
+
+  /// A change goes. The focus is at the next one then, or at what makes one.
+  takeBack(item) {
+    const next = (item.nextElementSibling ?? item.previousElementSibling)?.querySelector("input") ?? this.more;
+    item.remove();
+    next.focus();
   }
 
   update(view) {
@@ -98,11 +120,16 @@ export class WhatIf {
       "scale_up.max_nodes_total", "scale_up.max_in_flight", "scale_down.enabled", "scale_down.utilization_threshold", "scale_down.unneeded_time",
       "limits.max_cpu", "limits.max_memory",
     ].map((key) => h("option", { value: key })));
+    // Before its first turn the daemon has nothing to plan with.
+    if (this.again && view.status.at) this.suppose();
   }
 
   async suppose() {
     const changes = [...this.changes.children].map((item) => item.change()).filter((change) => change.key || change.value);
-    this.go.disabled = true;
+    if (!enabled(this.go)) return;
+    enable(this.go, false);
+    this.planned = true;
+    this.again = false;
     say(this.said, "Planning…");
     try {
       const { outcome } = await ask("/api/what-if", {
@@ -110,11 +137,12 @@ export class WhatIf {
       });
       this.show(outcome);
     } catch (error) {
-      this.said.replaceChildren(mark("bad", error.message));
+      this.again = Boolean(error.later);
+      this.said.replaceChildren(mark("bad", this.again ? `${error.message} What you typed stays, and is planned once it answers.` : error.message));
       for (const shown of this.shown) shown.section.hidden = true;
       this.growth.hidden = this.holds.hidden = this.notes.hidden = true;
     } finally {
-      this.go.disabled = false;
+      enable(this.go, true);
     }
   }
 

@@ -6,6 +6,8 @@ import { Table } from "./table.js";
 import { ask } from "./live.js";
 import { linkTo } from "./now.js";
 import { MARK, picture, place } from "./chart.js";
+import { enable, enabled, renew } from "./keep.js";
+import { pictureOfStarts, sumsOfSteps } from "./starts.js";
 import { legendOfStarts, legendOfWhen } from "./legend.js";
 
 const WINDOWS = [[1, "1 hour"], [6, "6 hours"], [24, "24 hours"], [72, "3 days"], [168, "7 days"], [336, "14 days"]];
@@ -26,30 +28,34 @@ const SIGNS = {
 export class When {
   title = "When";
 
-  constructor() {
-    /// Nobody chose: the daemon shows the fewest hours that hold the record.
-    this.hours = null;
+  /// `typed`: what somebody chose here before.
+  constructor(typed) {
+    /// Null: nobody chose, and the daemon shows the fewest hours that hold the record.
+    this.hours = typed?.hours ?? null;
     /// Up to when, in milliseconds; null: up to now, whenever it is read.
-    this.until = null;
+    this.until = typed?.until ?? null;
     this.said = h("p", { class: "line", role: "status" });
     this.notes = h("ul", { class: "notes" });
     this.choices = WINDOWS.map(([hours, words]) => h("button", {
       type: "button", "aria-pressed": String(hours === this.hours), on: { click: () => this.choose(hours) },
     }, words));
     const again = h("button", { type: "button", class: "quiet", on: { click: () => this.read() } }, "Read again");
-    this.earlier = h("button", { type: "button", class: "quiet", disabled: true, on: { click: () => this.look(-1) } }, "Earlier");
-    this.later = h("button", { type: "button", class: "quiet", disabled: true, on: { click: () => this.look(1) } }, "Later");
+    this.earlier = h("button", { type: "button", class: "quiet", "aria-disabled": "true", on: { click: () => this.look(-1) } }, "Earlier");
+    this.later = h("button", { type: "button", class: "quiet", "aria-disabled": "true", on: { click: () => this.look(1) } }, "Later");
     this.of = h("input", {
       type: "search", id: "of", placeholder: "all", spellcheck: "false", autocomplete: "off", maxlength: "507",
       on: { search: () => this.ofOne(), change: () => this.ofOne() },
     });
     this.figure = h("div", { class: "figure" });
     this.line = h("div", { class: "decisions", role: "toolbar", "aria-label": "Decisions, from the oldest to the newest", on: { keydown: (event) => this.step(event) } });
-    this.chosen = h("div", { class: "chosen" });
+    this.chosen = h("div", { class: "chosen", role: "status" });
+    this.startsFigure = h("div", { class: "figure" });
+    this.startsSums = h("div");
     this.hint = h("p", { class: "note" }, "Each mark is a decision, or several that are close together: press one to read it; the arrow keys go from one to the next. " +
       `Times are those of this browser's zone, ${zone()}.`);
     this.there = new Set();
-    this.open = null;
+    this.open = typed?.open ?? null;
+    this.of.value = typed?.of ?? "";
     const machine = (name) => this.machine(name);
     this.deeds = deedTable(machine);
     this.starts = startTable(machine);
@@ -58,7 +64,8 @@ export class When {
       h("section", { "aria-labelledby": "picture" }, h("h2", { id: "picture" }, "Pods, nodes and decisions"),
         h("div", { class: "scene" }, this.figure, this.line), legendOfWhen(), this.hint, this.chosen),
       h("section", { "aria-labelledby": "decisions" }, h("h2", { id: "decisions" }, "Decisions and what came of them"), this.deeds.element),
-      h("section", { "aria-labelledby": "starts" }, h("h2", { id: "starts" }, "How long machines took"), this.starts.element, legendOfStarts()),
+      h("section", { "aria-labelledby": "starts" }, h("h2", { id: "starts" }, "How long machines took"),
+        h("div", { class: "scene" }, this.startsFigure), this.startsSums, this.starts.element, legendOfStarts()),
       h("section", { "aria-labelledby": "numbers" }, h("h2", { id: "numbers" }, "The numbers"),
         h("details", {}, h("summary", {}, "By time, as a table"), this.numbers.element)));
     this.element = h("div", {}, h("h1", {}, "When"),
@@ -77,6 +84,16 @@ export class When {
     this.watcher.disconnect();
   }
 
+  /// What is lost with this view, unless it is kept.
+  typed() {
+    return { hours: this.hours, until: this.until, of: this.of.value, open: this.open };
+  }
+
+  /// A reading that had no answer is made again once the daemon is there. What is read does not change else while somebody looks at it.
+  update() {
+    if (this.unanswered) this.read();
+  }
+
   choose(hours) {
     this.hours = hours;
     this.press(hours);
@@ -86,7 +103,7 @@ export class When {
   /// Shows the time before what is shown, or the one after it: as long, and never later than now. Where less than as much is left after it,
   /// up to now.
   look(way) {
-    if (!this.told) return;
+    if (!this.told || !enabled(way < 0 ? this.earlier : this.later)) return;
     this.hours = this.told.hours;
     const to = (way < 0 ? this.told.from : this.told.to + this.hours * HOUR);
     const least = way < 0 ? 0 : this.hours * HOUR;
@@ -97,7 +114,7 @@ export class When {
   /// The keys that turn pages do it for times, too, from all that chooses one and from the marks.
   page(event) {
     const button = { PageUp: this.earlier, PageDown: this.later }[event.key];
-    if (!button || button.disabled) return;
+    if (!button || !enabled(button)) return;
     event.preventDefault();
     button.click();
   }
@@ -122,6 +139,7 @@ export class When {
     this.asking?.abort();
     const asking = new AbortController();
     this.asking = asking;
+    this.unanswered = false;
     say(this.said, "Reading the record…");
     try {
       const told = await ask(this.question(), { signal: asking.signal });
@@ -129,8 +147,12 @@ export class When {
       this.show(told);
     } catch (error) {
       if (this.left || this.asking !== asking) return;
-      this.said.replaceChildren(mark("warn", error.message));
-      this.content.hidden = true;
+      this.unanswered = Boolean(error.later);
+      // What was read before stays until there is an answer; to another question it would be the wrong one.
+      const kept = this.unanswered && !this.content.hidden;
+      const said = [error.message, kept ? "What is below was read before." : "", this.unanswered ? "The record is read again once it answers." : ""];
+      this.said.replaceChildren(mark("warn", said.filter(Boolean).join(" ")));
+      this.content.hidden = !kept;
     }
   }
 
@@ -138,8 +160,8 @@ export class When {
     this.told = told;
     this.press(told.hours);
     this.there = new Set(told.there);
-    this.earlier.disabled = told.began === null || told.from <= told.began;
-    this.later.disabled = told.to >= told.now;
+    enable(this.earlier, told.began !== null && told.from > told.began);
+    enable(this.later, told.to < told.now);
     say(this.said, [...shownTime(told), summary(told), ...extent(told)].join(" "));
     const notes = [];
     if (told.cut) notes.push("Reading took too long: the older part is missing. Choose a shorter time.");
@@ -149,7 +171,9 @@ export class When {
     this.content.hidden = false;
     this.rows = told.deeds.map((deed, index) => ({ ...deed, index, time: millis(deed.at), there: this.there.has(deed.machine) }));
     this.deeds.update([...this.rows].reverse());
-    this.starts.update(starts(told).map((row) => ({ ...row, there: this.there.has(row.name) })));
+    this.came = starts(told);
+    this.starts.update(this.came.map((row) => ({ ...row, there: this.there.has(row.name) })));
+    renew(this.startsSums, h("div", {}, sumsOfSteps(this.came)));
     this.numbers.update(hourly(told.points));
     this.drawn = 0;
     this.draw();
@@ -162,6 +186,8 @@ export class When {
     this.drawn = width;
     const window = { from: this.told.from, to: this.told.to };
     this.figure.replaceChildren(picture(untilNow(this.told), window, PANELS, width, summary(this.told), bands(this.told)));
+    this.startsFigure.parentElement.hidden = this.came.length === 0;
+    this.startsFigure.replaceChildren(pictureOfStarts(this.came, window, width));
     const groups = grouped(this.rows, (row) => place(row.time, window, width));
     this.marks = groups.map((group, index) => {
       const [tone, sign] = SIGNS[kindOf(group.rows)];
@@ -223,9 +249,10 @@ export class When {
     this.marks.forEach((button, place) => button.setAttribute("aria-pressed", String(place === index)));
     const { rows } = this.marks[index];
     this.open = open ?? identity(rows[0]);
-    this.chosen.replaceChildren(h("div", { class: "change", role: "status" },
+    // What is the same when the record is read again is not told again to those who listen.
+    renew(this.chosen, h("div", {}, h("div", { class: "change" },
       h("h3", {}, label(rows)),
-      h("ul", {}, rows.map((row) => h("li", {}, `${clock(row.time)}: `, this.linked(row), why(row) ? h("p", { class: "why" }, why(row)) : null)))));
+      h("ul", {}, rows.map((row) => h("li", {}, `${clock(row.time)}: `, this.linked(row), why(row) ? h("p", { class: "why" }, why(row)) : null))))));
   }
 }
 
@@ -374,8 +401,8 @@ function startTable(machine) {
 
 /// A bar whose parts are as long as the steps were.
 function strip(phases) {
-  return h("span", { class: "strip", "aria-hidden": "true" }, phases.map((phase, index) => {
-    const part = h("i", { class: `${phase.ok ? "" : "bad"} ${index % 2 ? "odd" : ""}` });
+  return h("span", { class: "strip", "aria-hidden": "true" }, phases.map((phase) => {
+    const part = h("i", { class: `phase-${phase.step}${phase.ok ? "" : " bad"}` });
     part.style.flexGrow = String(Math.max(1, phase.took));
     return part;
   }));

@@ -4,6 +4,7 @@ import { h, say, keyed, since, mark, bar } from "./dom.js";
 import { cores, bytes, percent, count, millis, step, chosenHost } from "./format.js";
 import { Table } from "./table.js";
 import { linkTo } from "./now.js";
+import { announce, renew } from "./keep.js";
 import { ask } from "./live.js";
 
 /// Time between two letters and the search.
@@ -14,7 +15,8 @@ const ANEW = 5_000;
 export class Search {
   title = "Why";
 
-  constructor() {
+  /// `typed`: what somebody searched for before.
+  constructor(typed) {
     this.input = h("input", { type: "search", id: "search", autocomplete: "off", spellcheck: "false", on: { input: () => this.later() } });
     this.said = h("p", { class: "none", role: "status" });
     this.lists = h("div", { class: "found" });
@@ -24,7 +26,18 @@ export class Search {
       h("form", { role: "search", on: { submit: (event) => { event.preventDefault(); this.search(); } } },
         h("label", { for: "search" }, "Part of a name of a pod, a node or a machine"), this.input),
       this.said, this.lists);
+    this.input.value = typed?.part ?? "";
     this.search();
+  }
+
+  /// What is lost with this view, unless it is kept.
+  typed() {
+    return { part: this.input.value };
+  }
+
+  /// A search that had no answer is made again once the daemon has looked; one that found nothing with each turn.
+  update(view) {
+    if ((this.unanswered || this.foundNone) && view.status.at) this.search();
   }
 
   later() {
@@ -38,16 +51,18 @@ export class Search {
     try {
       const found = await ask(`/api/find?q=${encodeURIComponent(part)}`);
       if (part !== this.input.value.trim()) return;
+      this.unanswered = false;
       const kinds = [["pod", "Pods", found.pods], ["node", "Nodes", found.nodes], ["machine", "Machines that are no node yet", found.machines]];
       const all = kinds.reduce((sum, kind) => sum + kind[2].length, 0);
+      this.foundNone = all === 0;
       say(this.said, all === 0 ? "Nothing has such a name." : found.more ? "There are more; type more of the name." : `${all} found.`);
       keyed(this.lists, kinds.filter((kind) => kind[2].length), (kind) => kind[0],
         (kind) => h("section", {}, h("h2", {}, kind[1]), h("ul", { class: "names" })),
         (element, kind) => keyed(element.lastElementChild, kind[2], (name) => name, (name) => h("li", {}, linkTo(kind[0], name)), () => {}));
     } catch (error) {
-      say(this.said, error.message);
-      this.lists.replaceChildren();
-      this.lists.children_by_key = null;
+      this.unanswered = Boolean(error.later);
+      say(this.said, this.unanswered ? `${error.message} It is searched again once it answers.` : error.message);
+      keyed(this.lists, []);
     }
   }
 
@@ -74,10 +89,15 @@ export class Explained {
   }
 
   update(view) {
-    if (view.status.at !== this.of && performance.now() - this.asked > ANEW) {
-      this.of = view.status.at;
-      this.look();
-    }
+    if (view.status.at === this.of && !this.unanswered) return;
+    this.of = view.status.at;
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.look(), Math.max(0, ANEW - (performance.now() - this.asked)));
+  }
+
+  leave() {
+    this.left = true;
+    clearTimeout(this.timer);
   }
 
   async look() {
@@ -88,15 +108,32 @@ export class Explained {
     }
     try {
       const told = await ask(this.path);
+      if (this.left) return;
+      this.unanswered = false;
+      this.body.hidden = false;
       if (this.kind === "pod") this.pod(told);
       else this.node(told);
+      this.known = true;
     } catch (error) {
-      this.refuse(error.message);
+      if (this.left) return;
+      this.unanswered = Boolean(error.later);
+      // What was told before stays: the banner says how old it is.
+      if (!this.known || !this.unanswered) this.refuse(error.message);
     }
   }
 
+  /// What was told of it before no longer holds.
   refuse(why) {
-    this.head.replaceChildren(h("p", { class: "line" }, mark("warn", why)));
+    this.tell(why, h("p", { class: "line" }, mark("warn", why)));
+    this.body.hidden = true;
+    this.known = false;
+  }
+
+  /// Shows what is told of it. Another verdict is said to those who listen; numbers in it change all the while.
+  tell(verdict, ...content) {
+    renew(this.head, h("div", {}, content));
+    if (this.verdict !== undefined && this.verdict !== verdict) announce(`${this.name}: ${this.head.querySelector(".line").textContent}`);
+    this.verdict = verdict;
   }
 
   /// A table that stays, with its order and its page, when the explanation is told anew.
@@ -119,7 +156,8 @@ export class Explained {
   pod({ story, sentence }) {
     const tone = { no_compatible_pool: "bad", held: "warn", fits_node: "good" }[story.verdict?.verdict] ?? "busy";
     const bound = story.bound ? [mark("good", "It is on the node "), linkTo("node", story.bound), "."] : [mark("idle", `It needs no node: its phase is ${story.phase}.`)];
-    this.head.replaceChildren(
+    this.tell(
+      story.verdict?.verdict ?? String(story.bound),
       h("p", { class: "line" }, sentence ? mark(tone, `It ${sentence[0]}.`.replace("It no pool", "No pool")) : bound),
       sentence?.[1] ? h("p", { class: "why" }, sentence[1]) : "",
       facts([
@@ -140,7 +178,8 @@ export class Explained {
     const tone = { kept: "good", leaving: "busy", replaced: "busy" }[story.verdict?.verdict] ?? (comes ? "busy" : "idle");
     const decided = sentence ? (sentence[1] ? `${sentence[0]}: ${sentence[1]}` : sentence[0]) : null;
     const stands = comes && story.expected.length ? `${machine.standing}, for ${count(story.expected.length, "pending pod")}` : machine?.standing;
-    this.head.replaceChildren(
+    this.tell(
+      story.verdict?.verdict ?? String(machine?.standing),
       h("p", { class: "line" }, mark(tone, decided ?? stands ?? "nothing is decided of it")),
       facts([
         machine ? ["Machine", `${machine.pool} · ${machine.instance_type} · VMID ${machine.vmid} on ${machine.host}${story.regions > 1 ? ` in ${machine.region}` : ""}`] : ["Machine", "none of ours: it is never removed"],
