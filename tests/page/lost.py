@@ -5,6 +5,8 @@ import signal
 from checks import expect, look_over
 
 GONE = "The daemon does not answer"
+# So long, in seconds, may it take until what a daemon that is back tells is shown.
+PATIENCE = 90
 
 
 def dies(world):
@@ -12,7 +14,7 @@ def dies(world):
 
 
 def is_back(browser):
-    browser.wait("it comes back", "return document.getElementById('banner').hidden && document.getElementById('link').textContent === 'live'", seconds=90)
+    browser.wait("it comes back", "return document.getElementById('banner').hidden && document.getElementById('link').textContent === 'live'", seconds=PATIENCE)
 
 
 def typed(browser, selector):
@@ -25,7 +27,7 @@ def in_a_search(browser, world):
     browser.shows("found.")
     browser.run("document.getElementById('search').focus()")
     browser.press(*"pod-000")
-    browser.shows("found.")
+    browser.wait("it is found", "return document.querySelectorAll('.found section').length === 1 && document.querySelectorAll('.found a').length === 8")
     dies(world)
     browser.shows(GONE, "#banner", seconds=60)
     browser.press("1")
@@ -33,7 +35,7 @@ def in_a_search(browser, world):
     look_over(browser, "Why, without a daemon")
     world.start()
     is_back(browser)
-    browser.shows("1 found.", seconds=90)
+    browser.shows("1 found.", seconds=PATIENCE)
     expect(typed(browser, "#search") == "pod-0001", f"what was typed is {typed(browser, '#search')!r}")
     expect(browser.run("return document.activeElement.id") == "search", "who typed is no longer at it")
 
@@ -45,13 +47,13 @@ def in_an_explanation(browser, world):
     browser.shows("What would have to change", seconds=60)
     dies(world)
     browser.shows(GONE, "#banner", seconds=60)
-    browser.shows("What would have to change")
+    browser.shows("New machines")
     look_over(browser, "Why a pod waits, without a daemon")
     world.gone("pods/goes")
     world.start()
     is_back(browser)
-    browser.shows("no pod default/goes is seen", seconds=90)
-    expect("What would have to change" not in browser.text(), "what no longer holds is still told")
+    browser.shows("no pod default/goes is seen", seconds=PATIENCE)
+    expect("New machines" not in browser.text(), "what no longer holds is still told")
 
 
 def in_times(browser, world):
@@ -69,7 +71,7 @@ def in_times(browser, world):
     look_over(browser, "When, without a daemon")
     world.start()
     is_back(browser)
-    browser.shows("Of one node or machine alone.", ".line", seconds=90)
+    browser.shows("Of one node or machine alone.", ".line", seconds=PATIENCE)
     chosen = browser.run("return document.querySelector('.go [aria-pressed=true]').textContent")
     expect(chosen == "24 hours" and typed(browser, "#of") == "node-000", f"{chosen} of {typed(browser, '#of')!r} is shown")
     browser.run("const it = document.getElementById('of'); it.value = ''; it.form.requestSubmit()")
@@ -87,7 +89,7 @@ def in_a_supposition(browser, world):
     look_over(browser, "What if, without a daemon")
     world.start()
     is_back(browser)
-    browser.shows("of 10 pods would have a place", seconds=90)
+    browser.shows("of 10 pods would have a place", seconds=PATIENCE)
     expect("replicas: 10" in typed(browser, "#manifests") and typed(browser, ".changes input") == "pool.general.max", "what was typed is lost")
 
 

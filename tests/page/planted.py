@@ -2,6 +2,9 @@
 
 import functools
 
+import lost
+import reach
+import starts
 import stories
 from between import Between
 from browser import until
@@ -103,6 +106,12 @@ OF_DEMO = [
     Bug("the machine in a node's place does not say how far it is", "/page/why.js",
         [("if (machine.step) parts.push(", "if (false) parts.push(")], on_demo(stories.replacement_is_told)),
     Bug("a legend that lacks a mark", "/page/legend.js", [('[sign("idle", "▼")', '[sign("idle", "▽")')], on_demo(stories.legends)),
+    Bug("a step is drawn as another one", "/page/starts.js", [("phase-${phase.step}", "phase-clone")], on_demo(starts.starts_are_drawn)),
+    Bug("steps are not as high as they took", "/page/starts.js", [("const tall = high(phase.took);", "const tall = high(row.total / row.phases.length);")],
+        on_demo(starts.starts_are_drawn)),
+    Bug("machines that came together lie on one another", "/page/starts.js", [("index ? places[index - 1] + room : from", "from"), ("end = places[index];", "")],
+        on_demo(starts.starts_are_drawn)),
+    Bug("the last name of a time is cut off", "/page/chart.js", [("x + half > width - 4 ?", "x > width + 400 ?")], on_demo(starts.last_name_is_whole)),
     Bug("empty tables before the first view", "/page/main.js", [("unread() ? h(", "false ? h(")], on_demo(stories.nothing_is_claimed)),
 ]
 # Of a daemon that can be ended.
@@ -128,6 +137,35 @@ OF_SINGLE = [
     Bug("the picture ends with the last change", "/page/when.js", [("picture(untilNow(this.told),", "picture(this.told.points,")],
         on_demo(stories.lines_reach_now)),
 ]
+# Of a world in which pods come and go under somebody's fingers.
+OF_REACH = [
+    Bug("what stays is moved when a row above it goes", "/page/dom.js",
+        [("  keepFocus(parent, () => {\n    const stays", "  const gone = [...parent.children].filter((it) => !elements.includes(it));\n  for (const it of elements) parent.append(it);\n"
+          "  for (const it of gone) it.remove();\n  if (parent.isConnected) return;\n  keepFocus(parent, () => {\n    const stays")], reach.rows_are_kept),
+    Bug("who has the focus loses it with the row", "/page/keep.js", [("  if (next) next.focus(", "  if (false) next.focus("), ("  else toHeading(home);", "")],
+        reach.rows_are_kept),
+    Bug("what opens the pods behind one is another button then", "/page/dom.js",
+        [("  keepFocus(element, () => element.replaceChildren(...[make()].flat(Infinity).filter(Boolean)));",
+          "  element.replaceChildren(...[make()].flat(Infinity).filter(Boolean));")], on_demo(reach.crowd_is_opened)),
+    Bug("an explanation is made anew each time", "/page/keep.js",
+        [("  keepFocus(element, () => morph(element, fresh));", "  element.replaceChildren(...fresh.childNodes);")], on_demo(reach.explanation_is_kept)),
+    Bug("a button that may not be pressed lets go of the focus", "/page/keep.js",
+        [('  else button.setAttribute("aria-disabled", "true");', '  else button.setAttribute("aria-disabled", "true");\n  button.disabled = !may;')],
+        on_demo(reach.when_by_keys)),
+    Bug("no ring shows where the focus is", "/page/look.css", [(":focus-visible { outline: 2px solid", ":focus-visible { outline: 0px solid")], on_demo(reach.now_is_walked)),
+    Bug("the order of the tab key is another one", "/page/table.js", [('type: "search", placeholder: "Filter"', 'type: "search", placeholder: "Filter", tabindex: "3"'),
+        ('const button = h("button", { type: "button", on:', 'const button = h("button", { type: "button", tabindex: index % 2 ? "2" : "1", on:')], on_demo(reach.now_is_walked)),
+    Bug("a phone's rows have no empty cells", "/page/look.css", [(".table tbody td:empty { position: absolute;", ".table tbody td:empty { display: none;")],
+        on_demo(reach.now_is_read)),
+    Bug("a header is read with its arrow", "/page/look.css", [('content: " ↕" / "";', 'content: " ↕";')], on_demo(reach.now_is_read)),
+    Bug("every view is told", "/page/main.js", [("if (before && faults(view) > faults(before)) tell(view.line);", "announce(`${view.line} ${view.now}`);")],
+        on_demo(reach.now_is_read)),
+    Bug("nobody hears how a table is sorted", "/page/table.js", [("    announce(`Sorted by", "    void (`Sorted by")], on_demo(reach.sorting_is_told)),
+    Bug("a search that had no answer stays without one", "/page/why.js", [("(this.unanswered || this.foundNone) && view", "false && view")], lost.in_a_search),
+    Bug("what was read is gone with the daemon", "/page/when.js", [("this.content.hidden = !kept;", "this.content.hidden = true;")], lost.in_times),
+    Bug("a supposition is not planned after the return", "/page/whatif.js", [("if (this.again && view.status.at) this.suppose();", "")], lost.in_a_supposition),
+    Bug("what no longer holds is told on", "/page/why.js", [("    this.body.hidden = true;\n", "")], lost.in_an_explanation),
+]
 
 
 def find(browser, world, bugs):
@@ -141,6 +179,8 @@ def find(browser, world, bugs):
             browser.complaints.clear()
             browser.open(crooked.url)
             browser.shows("live", "#link", seconds=60)
+            # The daemon is back in time where nothing is wrong; where something is, nobody waits for it that long.
+            lost.PATIENCE = 90 if bug is None else 20
             if bug is None:
                 for story in dict.fromkeys(bug.story for bug in bugs):
                     story(browser, world)

@@ -1,10 +1,12 @@
 """By the keyboard alone, on every view: all that a mouse reaches is reached, in the order in which it stands, what has the focus is seen, nobody
 is held anywhere, and who does something is still there while the page changes by itself."""
 
+import itertools
+
 import heard
 import stories
 from browser import until
-from checks import expect, look_over
+from checks import expect
 from world import Installation, ready
 
 # What has the focus: who it is, whether a ring shows it, whether something lies over it, and where it stands.
@@ -30,6 +32,8 @@ return [...document.querySelectorAll('a[href], button, input, select, textarea, 
   .filter((it) => it.checkVisibility() && it.getAttribute('tabindex') !== '-1')
   .map((it) => (it.getAttribute('aria-label') ?? it.textContent ?? '').trim().slice(0, 60) || it.id || it.type || '');
 """
+# Names of pods are new each time.
+ROUNDS = itertools.count()
 
 
 def focus(browser):
@@ -95,24 +99,31 @@ def told_and_walked(browser, view):
 def rows_are_kept(browser, world):
     """Rows come and go above what has the focus: it stays there. It goes itself: what stands in its place has the focus, and what it did is not
     done to another."""
-    from_the_start(browser, "#/", "default/w-8")
+    before, first, second, third, last = [f"{name}-{next(ROUNDS)}" for name in ["q", "r7", "r8", "r9", "s1"]]
+    for name, cpu in [(first, "7"), (second, "8"), (third, "9"), (last, "12")]:
+        world.pod(name, cpu)
+    from_the_start(browser, "#/", f"default/{last}")
     in_table = "[aria-labelledby=pending]"
+    without = lambda *names: browser.wait(f"{names} are gone", f"""const said = document.querySelector('{in_table}').innerText;
+        return arguments[0].every((name) => !said.includes(name))""", names, seconds=90)
     browser.run(f"[...document.querySelectorAll('{in_table} thead button')].find((it) => it.textContent === 'Pod').click()")
-    tab_to(browser, "the pod w-9", "default/w-9")
-    world.gone("pods/w-7")
-    world.gone("pods/w-8")
-    browser.wait("two rows above are gone", f"const said = document.querySelector('{in_table}').innerText; return !said.includes('w-7') && !said.includes('w-8')", seconds=60)
-    stays(browser, "on the pod w-9 any more, after rows above it went", lambda it: it["text"] == "default/w-9")
-    world.pod("w-1", "11")
-    browser.shows("default/w-1", in_table, seconds=60)
-    stays(browser, "on the pod w-9 any more, after a row came above it", lambda it: it["text"] == "default/w-9")
-    world.gone("pods/w-9")
-    browser.wait("its row is gone", f"return !document.querySelector('{in_table}').innerText.includes('w-9')", seconds=60)
-    stays(browser, "near the pod that went", lambda it: it["href"] == "#/pod/default/x-1")
-    # Of a row alone the heading is what is left of its place.
-    world.gone("pods/x-1")
-    browser.wait("its row is gone", f"return !document.querySelector('{in_table}').innerText.includes('x-1')", seconds=60)
-    stays(browser, "in the table of pending pods", lambda it: (it["href"] or "").startswith("#/pod/default/") or it["text"] == "Pending pods")
+    tab_to(browser, "a pod", f"default/{third}")
+    world.gone(f"pods/{first}")
+    world.gone(f"pods/{second}")
+    without(first, second)
+    stays(browser, "on the pod any more, after rows above it went", lambda it: it["text"] == f"default/{third}")
+    world.pod(before, "11")
+    browser.shows(f"default/{before}", in_table, seconds=90)
+    stays(browser, "on the pod any more, after a row came above it", lambda it: it["text"] == f"default/{third}")
+    world.gone(f"pods/{third}")
+    without(third)
+    stays(browser, "near the pod that went", lambda it: it["href"] == f"#/pod/default/{last}")
+    world.gone(f"pods/{last}")
+    without(last)
+    stays(browser, "in the table of pending pods", lambda it: it["href"] == f"#/pod/default/{before}")
+    world.gone(f"pods/{before}")
+    without(before)
+    stays(browser, "near the pods that are left", lambda it: (it["href"] or "").startswith("#/pod/default/") or it["text"] == "Pending pods")
 
 
 def crowd_is_opened(browser):
@@ -261,10 +272,8 @@ def what_if_by_keys(browser):
 
 def now_by_keys(browser):
     """All of Now is reached; views and the theme are chosen; folded parts are opened."""
-    from_the_start(browser, "#/", "Pending pods")
-    walk(browser, "Now")
-    told_and_walked(browser, "Now")
-    heard.no_chatter(browser, "Now")
+    now_is_walked(browser)
+    now_is_read(browser)
     tab_to(browser, "the theme", "Theme: as the system")
     browser.press("enter")
     stays(browser, "on the theme that was chosen", lambda it: it["text"] == "Theme: light")
@@ -290,12 +299,32 @@ def now_by_keys(browser):
     stays(browser, "on the view that was chosen", lambda it: it["tag"] == "MAIN")
 
 
+def now_is_walked(browser):
+    """The part of Now that needs no change of the world."""
+    from_the_start(browser, "#/", "Pending pods")
+    walk(browser, "Now")
+
+
+def now_is_read(browser):
+    """What a screen reader has of Now, on a desk and on a phone, and that it hears nothing while nobody does anything."""
+    from_the_start(browser, "#/", "Pending pods")
+    told_and_walked(browser, "Now")
+    heard.no_chatter(browser, "Now", 6)
+
+
+def sorting_is_told(browser):
+    """Who sorts hears how."""
+    from_the_start(browser, "#/", "Pending pods")
+    heard.listen(browser)
+    tab_to(browser, "an order", "CPU")
+    browser.press("enter")
+    heard.is_told(browser, "Sorted by CPU, descending.", seconds=5)
+
+
 def world_of_some(binary):
-    """Two nodes, pods on them, six pods that wait alike and some that ask for other amounts."""
+    """Two nodes, pods on them, six pods that wait alike."""
     world = Installation(binary, nodes=2, pods=8, waiting=6)
     until("a daemon that has seen it", lambda: ready(world), 60)
-    for name, cpu in [("w-7", "7"), ("w-8", "8"), ("w-9", "9"), ("x-1", "12")]:
-        world.pod(name, cpu)
     return world
 
 

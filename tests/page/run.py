@@ -1,6 +1,6 @@
 """The page in a real browser.
 
-    python3 tests/page/run.py target/debug/pve-autoscaler [--pictures FOLDER] [--only closed|demo|reach|single|large|planted] [--files src/web/page]
+    python3 tests/page/run.py target/debug/pve-autoscaler [--pictures FOLDER] [--only closed|acts|demo|reach|single|large|planted] [--files src/web/page]
 
 Needs chromium and chromedriver. Pictures for the README are written where --pictures says. With --files the page's files are those of that folder
 and not those in the program, which need not be built for each change of them.
@@ -19,9 +19,10 @@ import lost  # noqa: E402
 import reach  # noqa: E402
 import starts  # noqa: E402
 import stories  # noqa: E402
+from acts import of_acts  # noqa: E402
 from closed import of_closed_page  # noqa: E402
 from large import of_large_cluster  # noqa: E402
-from planted import OF_DEMO, OF_INSTALLATION, OF_SINGLE, find  # noqa: E402
+from planted import OF_DEMO, OF_INSTALLATION, OF_REACH, OF_SINGLE, find  # noqa: E402
 from quiet import quiet  # noqa: E402
 from single import of_single_node, world_of_one  # noqa: E402
 import world as worlds  # noqa: E402
@@ -269,6 +270,11 @@ def of_planted_bugs(browser, binary):
         find(browser, world, OF_SINGLE)
     finally:
         world.end()
+    world = reach.world_of_some(binary)
+    try:
+        find(browser, world, OF_REACH)
+    finally:
+        world.end()
 
 
 def of_hands_and_ears(browser, binary):
@@ -291,11 +297,12 @@ def of_hands_and_ears(browser, binary):
 def main(binary, pictures, only):
     parts = {
         "closed": (lambda browser: of_closed_page(browser, binary, pictures), "a login, over TLS"),
+        "acts": (lambda browser: of_acts(browser, binary), "what comes of acts behind the login"),
         "demo": (lambda browser: of_demo(browser, binary, pictures), "views, themes, widths, keyboard"),
         "reach": (lambda browser: of_hands_and_ears(browser, binary), "every view by the keyboard and to a screen reader; a daemon that dies meanwhile"),
         "single": (lambda browser: of_single_node(browser, binary), "one node, one pod, one machine: views, themes, widths, keyboard"),
         "large": (lambda browser: of_large_cluster(browser, binary), "500 nodes, a daemon that dies"),
-        "planted": (lambda browser: of_planted_bugs(browser, binary), f"{len(OF_DEMO + OF_INSTALLATION + OF_SINGLE)} planted bugs"),
+        "planted": (lambda browser: of_planted_bugs(browser, binary), f"{len(OF_DEMO + OF_INSTALLATION + OF_SINGLE + OF_REACH)} planted bugs"),
     }
     expect(only is None or only in parts, f"no part {only!r}; there are {', '.join(parts)}")
     browser = Browser()
