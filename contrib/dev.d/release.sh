@@ -13,6 +13,7 @@ dev_release() {
     need_build
     say_space 16 "building the packages twice"
     need_packages "to build a release" build-essential debhelper dpkg-dev apt-utils gpg gpg-agent python3 xz-utils
+    python3 tests/page/pictures.py || die "a release has README's pictures of the page that is in it"
     # Who brings a package for arm64, or is such a machine, needs no cross compiler; where it is not to be had the
     # script says what is missing.
     case "$(dpkg --print-architecture) ${arguments[*]}" in

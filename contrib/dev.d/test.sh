@@ -25,6 +25,10 @@ part_lint() {
         skip "shell scripts: no shellcheck"
     fi
     part_dependencies
+    # A change of the page needs no new pictures, a release does.
+    if have python3; then
+        python3 tests/page/pictures.py >&2 || say "README's pictures of the page are old; this is no failure, and a release wants new ones"
+    fi
 }
 
 # Licences, sources and what we do not want among the dependencies; and what is known against them,
@@ -140,7 +144,7 @@ part_page() {
         return 0
     fi
     shown build --locked
-    part "the page in a browser" limited 900 python3 tests/page/run.py \
+    part "the page in a browser" limited 1800 python3 tests/page/run.py \
         "${CARGO_TARGET_DIR:-target}/debug/pve-autoscaler"
 }
 

@@ -372,6 +372,63 @@ fn a_demo_that_nobody_reads_ends() {
     assert!(!socket.exists(), "it is left");
 }
 
+/// The status line that a request to the demo's page is answered with.
+fn asked_of(page: &str, request: &str) -> String {
+    let mut way = TcpStream::connect(page).expect("it listens");
+    let request = format!("{request}\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    way.write_all(request.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    way.read_to_string(&mut answer).expect("answered");
+    answer.lines().next().unwrap_or_default().to_owned()
+}
+
+/// With a file of users the demo's page is theirs alone, its world's buttons too; and a file that cannot be used is named with what makes it.
+#[test]
+fn a_demo_with_users_lets_in_nobody_else() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let users = folder.path().join("users");
+    let named = users.to_str().expect("a path").to_owned();
+    let output = program()
+        .args(["demo", "--page", "127.0.0.1:0", "--users", &named])
+        .output()
+        .expect("it runs");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let parts = [
+        "--users ",
+        &*named,
+        "`pve-autoscaler web-password NAME` makes it",
+    ];
+    assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+
+    let mut setting = program()
+        .args(["web-password", "ann", "--file", &named])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it runs");
+    let mut input = setting.stdin.take().expect("it is piped");
+    writeln!(input, "correct horse battery").expect("it reads");
+    drop(input);
+    assert!(setting.wait().expect("it ends").success());
+    let mut demo = Demo::of(&["--users", &named]);
+    let page = demo.line("The page: http://");
+    let page = page.split("http://").nth(1).unwrap_or_default();
+    let page = page.split('/').next().expect("an address").to_owned();
+    demo.line("Who is in the file of --users may log in there, pause, retry and evacuate.");
+    for request in [
+        "GET /api/find?q= HTTP/1.1",
+        "GET /api/events HTTP/1.1",
+        "POST /demo/act HTTP/1.1",
+        "POST /api/act HTTP/1.1",
+    ] {
+        let status = asked_of(&page, request);
+        assert!(status.contains(" 401 "), "{request}: {status}");
+    }
+    let status = asked_of(&page, "GET /api/session HTTP/1.1");
+    assert!(status.contains(" 200 "), "{status}");
+}
+
 /// Which PVE cluster a machine is in is told where there is more than one.
 #[test]
 fn with_two_regions_status_and_explain_name_that_of_a_machine() {

@@ -2,20 +2,20 @@
 
     python3 tests/page/run.py target/debug/pve-autoscaler [--pictures FOLDER] [--only closed|acts|demo|reach|single|large|planted] [--files src/web/page]
 
-Needs chromium and chromedriver. Pictures for the README are written where --pictures says. With --files the page's files are those of that folder
+Needs chromium and chromedriver. With --pictures the parts alone run that take pictures for the README, which are written there. With --files the page's files are those of that folder
 and not those in the program, which need not be built for each change of them.
 """
 
 import os
 import re
 import sys
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from browser import Browser, until  # noqa: E402
 from checks import expect, look_over  # noqa: E402
 import lost  # noqa: E402
+import pictures as shots  # noqa: E402
 import reach  # noqa: E402
 import starts  # noqa: E402
 import stories  # noqa: E402
@@ -75,41 +75,6 @@ def when(browser):
     browser.shows("Pending pods")
 
 
-def picture_of_when(browser, binary, pictures):
-    """Some hours of a demo that goes a hundred times as fast, for the README."""
-    demo = Demo(binary, 100)
-    try:
-        browser.open(f"{demo.url}#/when")
-        browser.click("6 hours")
-        # While the record is read the demo's clock stands still: it is not asked often.
-        for _ in range(40):
-            time.sleep(5)
-            browser.click("Read again")
-            time.sleep(0.5)
-            if browser.run("return document.querySelectorAll('.decisions .deed').length > 9"):
-                break
-        browser.run("document.querySelector('.decisions .good:nth-last-child(n + 4)').click(); scrollTo(0, 0)")
-        browser.shows(" on pve", ".chosen")
-        browser.shot(f"{pictures}/when-light.png")
-        browser.open("about:blank")
-    finally:
-        demo.end()
-
-
-def take_pictures(browser, pictures):
-    """A busy cluster, on a desk and on a phone."""
-    browser.wait("machines come", "return document.querySelectorAll('.work .steps [aria-current]').length > 1", seconds=30)
-    # The demo's own buttons are not what the README shows.
-    browser.run("document.querySelector('.demo').hidden = true; scrollTo(0, 0)")
-    browser.shot(f"{pictures}/now-light.png")
-    browser.theme("dark")
-    browser.size(412, 900, phone=True)
-    browser.shot(f"{pictures}/now-phone-dark.png")
-    browser.theme("light")
-    browser.size(1280, 900)
-    browser.run("document.querySelector('.demo').hidden = false")
-
-
 def what_people_do(browser, pictures):
     """The demo's buttons act on its world, and the page shows what comes of it."""
     browser.click("Add a workload")
@@ -119,7 +84,7 @@ def what_people_do(browser, pictures):
     browser.shows("no pool can run it", "[aria-labelledby=pending]")
     browser.wait("it comes first", "return document.querySelector('[aria-labelledby=pending] tbody th').innerText.startsWith('default/yours-2')")
     if pictures:
-        take_pictures(browser, pictures)
+        shots.of_now(browser, pictures)
     browser.wait("nodes of pools", "return document.querySelector('[aria-labelledby=nodes] tbody tr a') !== null", seconds=60)
     browser.click("Kill the host pve2")
     browser.shows("offline", ".hosts")
@@ -231,12 +196,18 @@ def what_if(browser, pictures):
 def of_demo(browser, binary, pictures):
     demo = Demo(binary, 30)
     try:
+        if pictures:
+            shots.same_as_tree(demo.url)
         of_small_cluster(browser, demo, pictures)
         browser.open("about:blank")
     finally:
         demo.end()
     if pictures:
-        picture_of_when(browser, binary, pictures)
+        demo = Demo(binary, 100)
+        try:
+            shots.of_when(browser, demo, pictures)
+        finally:
+            demo.end()
     # What the page still asked of the demo before the browser left it is no request to somebody else.
     browser.look_at_logs()
     browser.requests.clear()
@@ -244,7 +215,8 @@ def of_demo(browser, binary, pictures):
 
 
 def of_planted_bugs(browser, binary):
-    """Bugs in the page's own files: the stories find each."""
+    """Bugs in the page's own files: the stories find each. And README's pictures that are old."""
+    shots.finds_what_changed()
     browser.size(1280, 900)
     demo = Demo(binary, 30)
     try:
@@ -305,12 +277,16 @@ def main(binary, pictures, only):
         "planted": (lambda browser: of_planted_bugs(browser, binary), f"{len(OF_DEMO + OF_INSTALLATION + OF_SINGLE + OF_REACH)} planted bugs"),
     }
     expect(only is None or only in parts, f"no part {only!r}; there are {', '.join(parts)}")
+    # Two parts have all the pictures.
+    wanted = [only] if only else ["closed", "demo"] if pictures else list(parts)
     browser = Browser()
     try:
-        for name, (part, words) in parts.items():
-            if only in (None, name):
-                part(browser)
-                print(f"    {words}: well", flush=True)
+        for name in wanted:
+            part, words = parts[name]
+            part(browser)
+            print(f"    {words}: well", flush=True)
+        if pictures and not only:
+            shots.note(pictures)
     finally:
         browser.close()
 
