@@ -387,22 +387,22 @@ fn asked_of(page: &str, request: &str) -> String {
 fn a_demo_with_users_lets_in_nobody_else() {
     let folder = tempfile::tempdir().expect("a folder");
     let users = folder.path().join("users");
-    let named = users.to_str().expect("a path").to_owned();
+    let named = users.to_str().expect("a path");
     let output = program()
-        .args(["demo", "--page", "127.0.0.1:0", "--users", &named])
+        .args(["demo", "--page", "127.0.0.1:0", "--users", named])
         .output()
         .expect("it runs");
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     let parts = [
         "--users ",
-        &*named,
+        named,
         "`pve-autoscaler web-password NAME` makes it",
     ];
     assert!(parts.iter().all(|part| said.contains(part)), "{said}");
 
     let mut setting = program()
-        .args(["web-password", "ann", "--file", &named])
+        .args(["web-password", "ann", "--file", named])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
@@ -411,7 +411,7 @@ fn a_demo_with_users_lets_in_nobody_else() {
     writeln!(input, "correct horse battery").expect("it reads");
     drop(input);
     assert!(setting.wait().expect("it ends").success());
-    let mut demo = Demo::of(&["--users", &named]);
+    let mut demo = Demo::of(&["--users", named]);
     let page = demo.line("The page: http://");
     let page = page.split("http://").nth(1).unwrap_or_default();
     let page = page.split('/').next().expect("an address").to_owned();

@@ -73,7 +73,12 @@ class Browser:
             "goog:chromeOptions": {"args": arguments, "binary": shutil.which("chromium")},
             "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
         }
-        session = self.call("POST", "/session", {"capabilities": {"alwaysMatch": capabilities}})
+        try:
+            session = self.call("POST", "/session", {"capabilities": {"alwaysMatch": capabilities}})
+        except (OSError, BrowserError):
+            # A driver that ends in order takes the browser with it, which may be on its way up.
+            self.driver.terminate()
+            raise
         self.session = f"/session/{session['sessionId']}"
         self.requests = []
         self.complaints = []
@@ -82,7 +87,7 @@ class Browser:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.base + path, data, {"content-type": "application/json"}, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=180) as answer:
                 return json.load(answer)["value"]
         except urllib.error.HTTPError as error:
             raise BrowserError(error.read().decode()[:600]) from error
