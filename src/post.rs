@@ -67,13 +67,27 @@ impl Post {
     /// # Errors
     /// The file cannot be used.
     pub(crate) fn to_url_in(path: &Path) -> Result<Post, String> {
-        let url = url_of(path)?;
+        Post::to_secret(url_of(path)?)
+    }
+
+    /// To this URL, which is a secret.
+    ///
+    /// # Errors
+    /// A header cannot be set.
+    pub(crate) fn to_secret(url: SecretString) -> Result<Post, String> {
         let mut post = Post::new(url.clone())?;
-        // A server or an error may name the path without the rest.
-        let parts = url.expose_secret().split(['?', '#']).next();
+        // A server or an error may name the path without the rest, or what is asked with.
+        let (whole, query) = {
+            let url = url.expose_secret();
+            (url, url.split_once('?').map_or("", |(_, query)| query))
+        };
+        let parts = whole.split(['?', '#']).next();
         let path = parts.and_then(|url| url.splitn(4, '/').nth(3));
-        post.hide(url.expose_secret());
+        post.hide(whole);
         post.hide(path.unwrap_or_default());
+        for pair in query.split('&') {
+            post.hide(pair.split_once('=').map_or(pair, |(_, value)| value));
+        }
         Ok(post)
     }
 
@@ -113,6 +127,13 @@ impl Post {
             self.headers.insert(name, value);
         }
         Ok(())
+    }
+
+    /// Whether the URL's path ends with this.
+    pub(crate) fn ends_with(&self, end: &str) -> bool {
+        let url = self.url.expose_secret();
+        let path = url.split(['?', '#']).next().unwrap_or_default();
+        path.trim_end_matches('/').ends_with(end)
     }
 
     /// The value of a header that is set.

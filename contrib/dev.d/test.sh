@@ -70,6 +70,9 @@ dev_test() {
     part_lint
     promtool_at_hand || skip "promtool check metrics: Debian's package prometheus cannot be had here"
     dashboard_check_at_hand || skip "the dashboard by Grafana's schema: no Go, or Grafana's SDK for it cannot be had here"
+    otlp_receiver_at_hand || skip "traces to an OpenTelemetry Collector's own receiver: no Go, or its modules cannot be had here"
+    slack_check_at_hand || skip "notices to Slack's library: no Go, or its module cannot be had here"
+    ntfy_at_hand || skip "notices to ntfy's own server: there is no program ntfy here, and NTFY names none"
     # Generated worlds are the same in every run here, so that a failure is of the change and not of the day;
     # `cargo test` by hand throws anew each time, and PROPTEST_CASES=5000 looks harder.
     # Built apart, so that what takes long is seen to be the compiler's or the tests'.
@@ -178,12 +181,35 @@ promtool_at_hand() {
 
 # A program that reads dashboards by the types that Grafana's SDK for Go makes of Grafana's schema.
 dashboard_check_at_hand() {
-    local made="$PWD/target/grafana/check"
+    built_by_go tests/grafana . grafana/check && export GRAFANA_CHECK="$PWD/target/grafana/check"
+}
+
+# The receiver for traces that is in every OpenTelemetry Collector, in Jaeger and in Tempo.
+otlp_receiver_at_hand() {
+    built_by_go tests/receivers ./otlp receivers/otlp && export OTLP_RECEIVER="$PWD/target/receivers/otlp"
+}
+
+# A program that reads incoming webhooks by the types of Slack's library for Go.
+slack_check_at_hand() {
+    built_by_go tests/receivers ./slack receivers/slack && export SLACK_CHECK="$PWD/target/receivers/slack"
+}
+
+# ntfy's server, where this machine has it: Debian has no package of it, and no registry its module.
+ntfy_at_hand() {
+    [ -z "${NTFY:-}" ] || return 0
+    NTFY="$(command -v ntfy)" || return 1
+    # Another program of this name, which has no server, is in Debian.
+    "$NTFY" serve --help >/dev/null 2>&1 || return 1
+    export NTFY
+}
+
+# built_by_go FOLDER PACKAGE PATH: the program of a package in a folder with go.mod is there, below target.
+built_by_go() {
+    local made="$PWD/target/$3"
     # Go from its own archive is not in every root's path.
     have go || PATH="$PATH:/usr/local/go/bin"
     have go || return 1
-    (cd tests/grafana && limited 900 go build -buildvcs=false -o "$made" . >/dev/null 2>&1) || return 1
-    export GRAFANA_CHECK="$made"
+    (cd "$1" && limited 900 go build -buildvcs=false -o "$made" "$2" >/dev/null 2>&1)
 }
 
 # Other people's clients against the listening simulators: what the fakes say must satisfy those

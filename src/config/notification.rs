@@ -13,6 +13,25 @@ use crate::model::time::{Span, Time};
 /// Where the mail service listens, unless the file says otherwise.
 pub const MAIL_SOCKET: &str = "/run/pve-autoscaler/mail.sock";
 
+/// Whose URLs are secrets.
+const SECRET_URLS: [&str; 5] = [
+    "hooks.slack.com/",
+    "discord.com/api/webhooks/",
+    "discordapp.com/api/webhooks/",
+    "webhook.office.com/",
+    "chat.googleapis.com/",
+];
+/// What a URL asks with where that is a login: Gotify's `?token=…`, ntfy's `?auth=…`.
+const LOGINS: [&str; 7] = [
+    "token",
+    "access_token",
+    "auth",
+    "key",
+    "apikey",
+    "api_key",
+    "sig",
+];
+
 /// Somebody who is told when a person must do something.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NotificationSettings {
@@ -120,12 +139,33 @@ impl Quiet {
     }
 }
 
+/// A URL without what may be a login: it goes to the page and to others who are told.
+fn shown(url: &str) -> String {
+    let end = |from: &str, until: &[char]| from.find(until).unwrap_or(from.len());
+    let host = url.find("://").map_or(0, |at| at + 3);
+    let kept = if is_secret(url) {
+        host + end(&url[host..], &['/', '?', '#'])
+    } else {
+        end(url, &['?', '#'])
+    };
+    let more = if kept < url.len() { "…" } else { "" };
+    format!("{}{more}", &url[..kept])
+}
+
+/// Whether whoever has this URL may send to whom it leads to.
+pub fn is_secret(url: &str) -> bool {
+    let (path, query) = url.split_once('?').unwrap_or((url, ""));
+    let mut names = query.split('&').filter_map(|pair| pair.split('=').next());
+    SECRET_URLS.iter().any(|secret| path.contains(secret))
+        || names.any(|name| LOGINS.contains(&&*name.to_ascii_lowercase()))
+}
+
 impl NotificationSettings {
     /// What it is and where it leads, without a secret.
     pub fn told_to(&self) -> String {
         match &self.way {
             NotificationChannel::Webhook(webhook) => match &webhook.url {
-                Url::Plain(url) => format!("webhook {url}"),
+                Url::Plain(url) => format!("webhook {}", shown(url)),
                 Url::File(path) => format!("webhook, its URL in {}", path.display()),
             },
             NotificationChannel::Mail(mail) => format!("mail to {}", mail.to.join(", ")),
@@ -136,6 +176,26 @@ impl NotificationSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_what_may_be_a_login() {
+        for (url, told) in [
+            ("https://ntfy.sh/ops", "https://ntfy.sh/ops"),
+            ("https://ntfy.sh/ops?title=a", "https://ntfy.sh/ops…"),
+            ("https://ntfy.sh/ops?auth=QmVhcmVy", "https://ntfy.sh…"),
+            (
+                "https://gotify.example:8443/message?Token=AbC",
+                "https://gotify.example:8443…",
+            ),
+            (
+                "https://hooks.slack.com/services/T0/B0/x",
+                "https://hooks.slack.com…",
+            ),
+            ("https://h/x#y", "https://h/x…"),
+        ] {
+            assert_eq!(shown(url), told);
+        }
+    }
 
     fn quiet(from: i32, to: i32, zone: &str) -> Quiet {
         Quiet {

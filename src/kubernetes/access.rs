@@ -49,14 +49,26 @@ struct AccessReviewStatus {
     allowed: bool,
 }
 
+impl AccessRight {
+    /// As reviews name it.
+    fn attributes(&self) -> serde_json::Value {
+        let parts = self.resource.split_once('/');
+        let (resource, subresource) = parts.unwrap_or((&self.resource, ""));
+        json!({
+            "verb": self.verb,
+            "group": self.group,
+            "resource": resource,
+            "subresource": subresource,
+            "name": self.name,
+            "namespace": self.namespace,
+        })
+    }
+}
+
 impl KubeClient {
     /// Whether we may: a `SelfSubjectAccessReview`, which every user may create and which stores
     /// nothing.
     pub async fn may(&self, right: &AccessRight) -> Result<bool, KubeError> {
-        let (resource, subresource) = right
-            .resource
-            .split_once('/')
-            .unwrap_or((&right.resource, ""));
         let request = KubeRequest::new(
             "create",
             "selfsubjectaccessreviews",
@@ -66,14 +78,29 @@ impl KubeClient {
         .json(json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
-            "spec": { "resourceAttributes": {
-                "verb": right.verb,
-                "group": right.group,
-                "resource": resource,
-                "subresource": subresource,
-                "name": right.name,
-                "namespace": right.namespace,
-            }},
+            "spec": { "resourceAttributes": right.attributes() },
+        }));
+        let review: AccessReview = self.read(request).await?;
+        Ok(review.status.allowed)
+    }
+
+    /// Whether members of these groups may, in the right's namespace: a `LocalSubjectAccessReview`, for which the caller needs a right in
+    /// that namespace, and which stores nothing.
+    pub async fn may_they(&self, groups: &[&str], right: &AccessRight) -> Result<bool, KubeError> {
+        let namespace = super::client::encode(&right.namespace);
+        let request = KubeRequest::new(
+            "create",
+            "localsubjectaccessreviews",
+            right.to_string(),
+            format!(
+                "/apis/authorization.k8s.io/v1/namespaces/{namespace}/localsubjectaccessreviews"
+            ),
+        )
+        .json(json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "LocalSubjectAccessReview",
+            "metadata": { "namespace": right.namespace },
+            "spec": { "groups": groups, "resourceAttributes": right.attributes() },
         }));
         let review: AccessReview = self.read(request).await?;
         Ok(review.status.allowed)

@@ -8,16 +8,25 @@ use http::header;
 use kube::config::Kubeconfig;
 use serde::Deserialize;
 
+use super::access::AccessRight;
 use super::certificate;
 use super::client::{KubeClient, KubeRequest};
 use super::error::{ApiCall, KubeError};
+use super::tokens::NODE_GROUP;
 use super::wire;
 use crate::model::time::Time;
 
 /// What the keys of cluster-info begin with that hold signatures.
 const SIGNATURE: &str = "jws-kubeconfig-";
-/// What `kubeadm join` reads beside cluster-info: ConfigMaps in `kube-system`.
-const FOR_KUBEADM: [&str; 2] = ["kubeadm-config", "kubelet-config"];
+/// Where kubeadm keeps its configuration.
+const KUBE_SYSTEM: &str = "kube-system";
+/// What `kubeadm join` reads beside cluster-info: ConfigMaps in `kube-system`, and what it wants in them.
+const FOR_KUBEADM: [(&str, &str); 2] = [
+    ("kubeadm-config", "ClusterConfiguration"),
+    ("kubelet-config", "kubelet"),
+];
+/// The groups of whoever has a bootstrap token of ours.
+const TOKEN_GROUPS: [&str; 3] = ["system:bootstrappers", NODE_GROUP, "system:authenticated"];
 /// The status of a call that the caller has no right to.
 const FORBIDDEN: u16 = 403;
 
@@ -43,10 +52,32 @@ pub struct ServerVersion {
     pub time: Option<Time>,
 }
 
+/// What there is of a ConfigMap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigMapSeen {
+    /// It is there, with what is read of it.
+    There,
+    /// It is there, without this key.
+    Without(&'static str),
+    /// It is not there.
+    Gone,
+    /// We may not look.
+    Forbidden,
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ConfigMap {
     data: Option<BTreeMap<String, String>>,
+}
+
+impl ConfigMap {
+    /// Whether there is something at this key.
+    fn has(&self, key: &str) -> bool {
+        let data = self.data.as_ref();
+        data.and_then(|data| data.get(key))
+            .is_some_and(|text| !text.trim().is_empty())
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -96,24 +127,54 @@ impl KubeClient {
         Ok(ClusterInfo { signatures, ..info })
     }
 
-    /// Which of the ConfigMaps are not there that `kubeadm join` reads beside cluster-info. For whom may not read them, as the daemon, none is
-    /// missing.
+    /// What `kubeadm join` reads beside cluster-info, ConfigMaps in `kube-system`, as far as the caller may look.
+    ///
+    /// # Errors
+    /// It cannot be asked, or is refused for another reason than a right that is missing.
+    pub async fn kubeadm_config(&self) -> Result<Vec<(&'static str, ConfigMapSeen)>, KubeError> {
+        let mut all = Vec::new();
+        for (name, key) in FOR_KUBEADM {
+            let path = format!("/api/v1/namespaces/{KUBE_SYSTEM}/configmaps/{name}");
+            let request = KubeRequest::new("get", "configmaps", name, path);
+            let seen = match self.read::<ConfigMap>(request).await {
+                Ok(map) if map.has(key) => ConfigMapSeen::There,
+                Ok(_) => ConfigMapSeen::Without(key),
+                Err(error) if error.code() == Some(FORBIDDEN) => ConfigMapSeen::Forbidden,
+                Err(error) if error.not_found() => ConfigMapSeen::Gone,
+                Err(error) => return Err(error),
+            };
+            all.push((name, seen));
+        }
+        Ok(all)
+    }
+
+    /// Which of these are not there, or without what is read of them. For whom may not read them none is missing.
+    ///
+    /// # Errors
+    /// As [`KubeClient::kubeadm_config`].
+    pub async fn missing_for_kubeadm(&self) -> Result<Vec<&'static str>, KubeError> {
+        let mut seen = self.kubeadm_config().await?;
+        seen.retain(|(_, seen)| matches!(seen, ConfigMapSeen::Gone | ConfigMapSeen::Without(_)));
+        Ok(seen.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// Whether a machine may read this ConfigMap in `kube-system` with its bootstrap token; `None` where the caller may not ask.
     ///
     /// # Errors
     /// It cannot be asked, or is refused for another reason.
-    pub async fn missing_for_kubeadm(&self) -> Result<Vec<&'static str>, KubeError> {
-        let mut missing = Vec::new();
-        for name in FOR_KUBEADM {
-            let path = format!("/api/v1/namespaces/kube-system/configmaps/{name}");
-            let request = KubeRequest::new("get", "configmaps", name, path);
-            match self.read::<wire::MetadataOnly>(request).await {
-                Ok(_) => {}
-                Err(error) if error.code() == Some(FORBIDDEN) => {}
-                Err(error) if error.not_found() => missing.push(name),
-                Err(error) => return Err(error),
-            }
+    pub async fn token_may_read(&self, name: &str) -> Result<Option<bool>, KubeError> {
+        let right = AccessRight {
+            verb: "get".to_owned(),
+            group: String::new(),
+            resource: "configmaps".to_owned(),
+            name: name.to_owned(),
+            namespace: KUBE_SYSTEM.to_owned(),
+        };
+        match self.may_they(&TOKEN_GROUPS, &right).await {
+            Ok(may) => Ok(Some(may)),
+            Err(error) if error.code() == Some(FORBIDDEN) => Ok(None),
+            Err(error) => Err(error),
         }
-        Ok(missing)
     }
 
     /// The API server's version and clock.

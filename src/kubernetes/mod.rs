@@ -32,7 +32,7 @@ mod wire;
 pub mod workloads;
 
 pub use client::{CredentialState, KubeClient};
-pub use cluster::{ClusterInfo, ServerVersion};
+pub use cluster::{ClusterInfo, ConfigMapSeen, ServerVersion};
 pub use connect::{Authority, Connector, in_memory};
 pub use error::{ApiCall, KubeError};
 pub use events::{Event, EventRecorder, InvolvedObject, recorder};

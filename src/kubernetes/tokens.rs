@@ -14,7 +14,7 @@ use crate::model::time::{Span, Time};
 /// Longest life of a token.
 pub const MAX_TOKEN_LIFE: Span = Span::minutes(15);
 /// The group that kubeadm's CSR approval and RBAC rules name.
-const NODE_GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
+pub(super) const NODE_GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
 pub(super) const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
 
 /// A bootstrap token; shown to the world as `id.secret`.

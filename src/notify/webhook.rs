@@ -5,13 +5,19 @@ use base64::engine::general_purpose::STANDARD;
 use http::{HeaderName, header};
 
 use crate::config::file::NotificationFormat;
-use crate::config::notification::{Body, Url, Webhook};
+use crate::config::notification::{Body, Url, Webhook, is_secret};
 use crate::model::condition::Severity;
 use crate::model::notice::{ConditionState, Notice};
 use crate::post::{self, Post, PostObstacle};
 
 /// ntfy takes so many bytes as a message; what is longer it makes an attachment of.
 const NTFY_TEXT: usize = 3_900;
+/// So many characters a chat takes: Rocket.Chat refuses more than 5,000, Slack advises 4,000 at most.
+const CHAT_TEXT: usize = 4_000;
+/// Discord refuses more than 2,000.
+const DISCORD_TEXT: usize = 2_000;
+/// What the path of Discord's door for Slack's form ends with.
+const DISCORD: &str = "/slack";
 
 /// A request that is ready to be sent.
 struct Ready {
@@ -48,6 +54,7 @@ pub(super) fn obstacles(webhook: &Webhook) -> Vec<PostObstacle> {
 /// The request as far as its address.
 fn begin(webhook: &Webhook) -> Result<Post, String> {
     match &webhook.url {
+        Url::Plain(url) if is_secret(url) => Post::to_secret(url.clone().into()),
         Url::Plain(url) => Post::to(url),
         Url::File(path) => Post::to_url_in(path),
     }
@@ -78,11 +85,14 @@ fn known(format: NotificationFormat, notice: &Notice, post: &mut Post) -> Result
         }
         NotificationFormat::Slack => {
             post.set(header::CONTENT_TYPE, "application/json")?;
-            let escaped = |text: &str| {
-                let text = text.replace('&', "&amp;");
-                text.replace('<', "&lt;").replace('>', "&gt;")
+            let most = if post.ends_with(DISCORD) {
+                DISCORD_TEXT
+            } else {
+                CHAT_TEXT
             };
-            let text = format!("*{}*\n{}", escaped(&notice.title), escaped(&notice.text));
+            let title = format!("*{}*\n", escaped(&notice.title, most));
+            let left = most.saturating_sub(title.chars().count());
+            let text = title + &escaped(&notice.text, left);
             Ok(json(&serde_json::json!({ "text": text })))
         }
         NotificationFormat::Ntfy => {
@@ -114,6 +124,28 @@ fn encoded(text: &str) -> String {
     } else {
         format!("=?utf-8?B?{}?=", STANDARD.encode(text))
     }
+}
+
+/// A text as Slack wants it, at most so many characters of that.
+fn escaped(text: &str, most: usize) -> String {
+    let piece = |c: char| match c {
+        '&' => "&amp;".to_owned(),
+        '<' => "&lt;".to_owned(),
+        '>' => "&gt;".to_owned(),
+        other => other.to_string(),
+    };
+    let length = |c: char| piece(c).chars().count();
+    if text.chars().map(length).sum::<usize>() <= most {
+        return text.chars().map(piece).collect();
+    }
+    let mut left = most.saturating_sub(1);
+    let fit = text.chars().take_while(|c| {
+        let fits = length(*c) <= left;
+        left = left.saturating_sub(length(*c));
+        fits
+    });
+    let cut: String = fit.map(piece).collect();
+    cut + "…"
 }
 
 /// At most so many bytes of a text, cut between characters.
@@ -167,6 +199,55 @@ mod tests {
             "what is over counts for less"
         );
         assert_eq!(ntfy.body, notice.text);
+    }
+
+    /// A flood of conditions, of which texts come that are longer than a chat takes: what is refused is told to nobody.
+    #[test]
+    fn a_long_text_is_cut_to_what_a_chat_takes() {
+        let mut notice = Notice::samples().remove(0);
+        notice.text = "a <b> & c ".repeat(1_000);
+        for (url, most) in [
+            ("https://chat.example/hooks/1", CHAT_TEXT),
+            ("https://discord.com/api/webhooks/1/2/slack", DISCORD_TEXT),
+            (
+                "https://discord.com/api/webhooks/1/2/slack?wait=true",
+                DISCORD_TEXT,
+            ),
+        ] {
+            let webhook = Webhook {
+                url: Url::Plain(url.to_owned()),
+                ..webhook(NotificationFormat::Slack)
+            };
+            let ready = prepare(&webhook, &notice).expect("it is ready");
+            let body: serde_json::Value = serde_json::from_str(&ready.body).expect("JSON");
+            let text = body["text"].as_str().expect("a text");
+            let length = text.chars().count();
+            assert!((most - 6..=most).contains(&length), "{url}: {length}");
+            let end = text.strip_suffix('…').expect("it is cut");
+            // No sign of Slack's is cut in half.
+            let last = end.rfind('&').unwrap_or_default();
+            assert!(end[last..].contains(';'), "{end}");
+            assert!(
+                text.starts_with("*[pve-autoscaler pve1] warning: "),
+                "{text}"
+            );
+        }
+        let short = escaped("1 < 2 & 3", 17);
+        assert_eq!(short, "1 &lt; 2 &amp; 3");
+        assert_eq!(escaped("1 < 2 & 3", 15), "1 &lt; 2 &amp;…");
+        assert_eq!(escaped("1 < 2 & 3", 14), "1 &lt; 2 …");
+    }
+
+    /// A server that says which address it was asked for says no secret of it, whether the URL stands in the file or in one of its own.
+    #[test]
+    fn a_login_in_a_url_is_blotted_out_of_what_comes_back() {
+        let webhook = Webhook {
+            url: Url::Plain("https://push.example.org/message?token=AbCdEf7&x=1".to_owned()),
+            ..webhook(NotificationFormat::Ntfy)
+        };
+        let ready = prepare(&webhook, &Notice::samples()[0]).expect("it is ready");
+        let said = ready.post.blotted("no such page: /x?x=1&token=AbCdEf7");
+        assert_eq!(said, "no such page: /x?x=1&token=<redacted>");
     }
 
     #[test]

@@ -35,6 +35,10 @@ const READS: u32 = 200;
 const SHORT: Duration = Duration::from_millis(100);
 /// Worlds at the same time.
 const THREADS: usize = 3;
+/// What lets bootstrap tokens read what kubeadm left.
+const BINDING_OF_KUBEADM: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings/kubeadm:nodes-kubeadm-config";
+const ROLE_OF_KUBELET: &str =
+    "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles/kubeadm:kubelet-config";
 /// What doctor says of every world here, since both APIs are on this host.
 const LOOPBACK: &str = "kubernetes: cluster-info sends machines to 127.0.0.1:";
 
@@ -638,6 +642,54 @@ const SPOILT: &[Spoiling] = &[
         daemon: Some("configmaps \"cluster-info\" not found"),
     },
     Spoiling {
+        name: "kubeadm's configuration is gone",
+        spoil: |given, _| {
+            given
+                .deleted
+                .push("/api/v1/namespaces/kube-system/configmaps/kubeadm-config");
+        },
+        with: "",
+        doctor: (
+            "kubeadm",
+            "the ConfigMap kubeadm-config in kube-system is not there",
+        ),
+        daemon: Some("failed to get config map: configmaps \"kubeadm-config\" not found"),
+    },
+    Spoiling {
+        name: "the kubelets' configuration is gone",
+        spoil: |given, _| {
+            given
+                .deleted
+                .push("/api/v1/namespaces/kube-system/configmaps/kubelet-config");
+        },
+        with: "",
+        doctor: (
+            "kubeadm",
+            "the ConfigMap kubelet-config in kube-system is not there",
+        ),
+        daemon: Some("configmaps \"kubelet-config\" not found"),
+    },
+    Spoiling {
+        name: "bootstrap tokens may not read kubeadm's configuration",
+        spoil: |given, _| given.deleted.push(BINDING_OF_KUBEADM),
+        with: "",
+        doctor: (
+            "kubeadm",
+            "the ConfigMap kubeadm-config in kube-system may not be read with a bootstrap token",
+        ),
+        daemon: Some("configmaps \"kubeadm-config\" is forbidden"),
+    },
+    Spoiling {
+        name: "the role of kubelets' configuration is gone",
+        spoil: |given, _| given.deleted.push(ROLE_OF_KUBELET),
+        with: "",
+        doctor: (
+            "kubeadm",
+            "the ConfigMap kubelet-config in kube-system may not be read with a bootstrap token",
+        ),
+        daemon: Some("configmaps \"kubelet-config\" is forbidden"),
+    },
+    Spoiling {
         name: "a kubelet is newer than the API server",
         spoil: |given, _| {
             let mut objects = given.objects.iter_mut();
@@ -939,6 +991,50 @@ fn where_nothing_is_spoilt_doctor_passes_it_and_the_daemon_brings_a_node() {
     let file = fs::read_to_string(&stage.config).expect("it is there");
     let lived = is_lived(&simulate(&given, &file), None);
     lived.unwrap_or_else(|why| panic!("{why}"));
+}
+
+/// With the manifest of an earlier version doctor says that it could not look, and what to type; no right of the daemon's is missing. Who
+/// may look and not ask for others is told no more.
+#[test]
+fn an_older_manifest_leaves_kubeadms_configuration_unseen() {
+    let mut without = unspoilt();
+    without.without("RoleBinding", "pve-autoscaler-doctor");
+    let mut half = unspoilt();
+    let mut objects = half.objects.iter_mut();
+    let role = objects.find(|object| {
+        object["kind"] == "Role" && object["metadata"]["name"] == "pve-autoscaler-doctor"
+    });
+    let rules = role.expect("the role")["rules"].as_array_mut();
+    rules
+        .expect("rules")
+        .retain(|rule| rule["resources"] == json!(["configmaps"]));
+    for given in [without, half] {
+        let stage = stage(&given);
+        let found = diagnose(&stage.config).unwrap_or_else(|why| panic!("{why}"));
+        let [one] = &found[..] else {
+            panic!("{found:#?}");
+        };
+        assert_eq!(
+            (&one["probe"], &one["grade"]),
+            (&json!("kubeadm"), &json!("unseen"))
+        );
+        let part = |key: &str| one[key].as_str().unwrap_or_default();
+        assert!(
+            part("text").contains("kubeadm-config and kubelet-config"),
+            "{one}"
+        );
+        assert!(part("mend").starts_with("kubectl apply -f "), "{one}");
+    }
+    // Pools that join in another way have nothing to do with it.
+    let mut k3s = unspoilt();
+    k3s.without("RoleBinding", "pve-autoscaler-doctor");
+    k3s.pool("[pool.general.join]\nmethod = \"self\"\n");
+    let stage = stage(&k3s);
+    let found = diagnose(&stage.config).unwrap_or_else(|why| panic!("{why}"));
+    assert!(
+        found.iter().all(|one| one["probe"] != "kubeadm"),
+        "{found:#?}"
+    );
 }
 
 /// A file with this mode.

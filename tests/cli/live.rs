@@ -116,6 +116,7 @@ fn check_live_says_that_all_is_well() {
         "ok: file: token_secret_file /",
         "ok: kubernetes: cluster-info is there; machines join at ",
         " answers with a certificate of cluster-info's CA",
+        "ok: kubernetes: bootstrap tokens may read kubeadm-config and kubelet-config in kube-system",
         "ok: kubernetes: bootstrap tokens for machines may be made (dry run)",
         "ok: kubernetes: admission-policy.yaml is in force",
         "ok: kubernetes: nobody holds the Lease",

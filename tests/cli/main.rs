@@ -14,6 +14,7 @@ mod notifications;
 mod old_records;
 mod page;
 mod pinning;
+mod receivers;
 mod service;
 mod setup;
 mod setup_addresses;

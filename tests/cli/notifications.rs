@@ -30,18 +30,18 @@ const LOOKS: Duration = Duration::from_secs(11);
 const FAILS: u8 = 0;
 const CLOSES: u8 = 1;
 const SLEEPS: u8 = 2;
-const TAKES: u8 = 3;
+pub(super) const TAKES: u8 = 3;
 
 /// A web server that is told.
-struct Hook {
-    port: u16,
+pub(super) struct Hook {
+    pub(super) port: u16,
     mode: Arc<AtomicU8>,
     /// Requests, head and body.
     taken: Arc<Mutex<Vec<String>>>,
 }
 
 impl Hook {
-    fn start() -> Hook {
+    pub(super) fn start() -> Hook {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let hook = Hook {
             port: listener.local_addr().expect("bound").port(),
@@ -58,12 +58,12 @@ impl Hook {
         hook
     }
 
-    fn behaves(&self, mode: u8) {
+    pub(super) fn behaves(&self, mode: u8) {
         self.mode.store(mode, Ordering::SeqCst);
     }
 
     /// The bodies that were taken and that name this.
-    fn bodies(&self, word: &str) -> Vec<serde_json::Value> {
+    pub(super) fn bodies(&self, word: &str) -> Vec<serde_json::Value> {
         let taken = self.taken.lock().expect("no panic");
         let bodies = taken
             .iter()
@@ -106,7 +106,7 @@ fn answer(mut stream: TcpStream, mode: u8, taken: &Mutex<Vec<String>>) {
     }
 }
 
-fn is_whole(request: &[u8]) -> bool {
+pub(super) fn is_whole(request: &[u8]) -> bool {
     let text = String::from_utf8_lossy(request);
     text.split_once("\r\n\r\n").is_some_and(|(head, body)| {
         let head = head.to_lowercase();
@@ -116,7 +116,7 @@ fn is_whole(request: &[u8]) -> bool {
     })
 }
 
-fn secret_file(simulators: &Simulators, name: &str, text: &str) -> PathBuf {
+pub(super) fn secret_file(simulators: &Simulators, name: &str, text: &str) -> PathBuf {
     let path = simulators.path(name);
     fs::write(&path, text).expect("written");
     let mode = fs::Permissions::from_mode(0o600);
@@ -126,7 +126,7 @@ fn secret_file(simulators: &Simulators, name: &str, text: &str) -> PathBuf {
 
 /// Simulators, a configuration with these notifications, and a daemon before that ended by a fault: a condition that
 /// is told at once.
-fn stage(notifications: impl FnOnce(&Simulators) -> String) -> (Simulators, PathBuf) {
+pub(super) fn stage(notifications: impl FnOnce(&Simulators) -> String) -> (Simulators, PathBuf) {
     let simulators = Simulators::start(&PveSpec::default());
     let config = simulators.config(&simulators.path("admin.conf"), "debian-13-k8s", "9100-9120");
     let more = notifications(&simulators);
@@ -139,13 +139,13 @@ fn stage(notifications: impl FnOnce(&Simulators) -> String) -> (Simulators, Path
     (simulators, config)
 }
 
-fn daemon(simulators: &Simulators, config: &Path, log: &str) -> Process {
+pub(super) fn daemon(simulators: &Simulators, config: &Path, log: &str) -> Process {
     let log = File::create(simulators.path(log)).expect("made");
     Process(run(simulators, config, log).spawn().expect("it starts"))
 }
 
 /// What a command says and how it ends.
-fn says(simulators: &Simulators, arguments: &[&str]) -> (Option<i32>, String) {
+pub(super) fn says(simulators: &Simulators, arguments: &[&str]) -> (Option<i32>, String) {
     let output = program()
         .args(arguments)
         .arg("--socket")
@@ -159,7 +159,7 @@ fn says(simulators: &Simulators, arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 /// `status` as one line, once it says this.
-fn status(simulators: &Simulators, wanted: &[&str], unwanted: &[&str]) -> String {
+pub(super) fn status(simulators: &Simulators, wanted: &[&str], unwanted: &[&str]) -> String {
     let look = || {
         let (_, said) = says(simulators, &["status"]);
         said.split_whitespace().collect::<Vec<_>>().join(" ")

@@ -21,6 +21,7 @@ use pve_autoscaler::sim::pve::{AdminAct, Pve, PveSpec};
 use pve_autoscaler::sim::workload::{Act, Workload, WorkloadKind, WorkloadPods, WorkloadStep};
 use serde_json::{Map, Value, json};
 
+use super::receivers::OtlpReceiver;
 use super::simulators::Process;
 use super::{program, text};
 
@@ -40,6 +41,8 @@ struct Collector {
     bodies: Arc<Mutex<Vec<Value>>>,
     /// What was wrong with requests.
     faults: Arc<Mutex<Vec<String>>>,
+    /// The real one behind it, where there is one: it gets each request as it came once they are taken, and its answer is the daemon's.
+    real: Arc<Option<OtlpReceiver>>,
 }
 
 impl Collector {
@@ -50,13 +53,14 @@ impl Collector {
             takes: Arc::default(),
             bodies: Arc::default(),
             faults: Arc::default(),
+            real: Arc::new(OtlpReceiver::start()),
         };
         let (takes, bodies) = (collector.takes.clone(), collector.bodies.clone());
-        let faults = collector.faults.clone();
+        let (faults, real) = (collector.faults.clone(), collector.real.clone());
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let takes = takes.load(Ordering::SeqCst);
-                answer(stream, takes, (&bodies, &faults));
+                answer(stream, takes, real.as_ref().as_ref(), (&bodies, &faults));
             }
         });
         collector
@@ -93,7 +97,12 @@ impl Collector {
 
 type Kept<'a> = (&'a Mutex<Vec<Value>>, &'a Mutex<Vec<String>>);
 
-fn answer(mut stream: TcpStream, takes: bool, (bodies, faults): Kept<'_>) {
+fn answer(
+    mut stream: TcpStream,
+    takes: bool,
+    real: Option<&OtlpReceiver>,
+    (bodies, faults): Kept<'_>,
+) {
     let (mut request, mut piece) = (Vec::new(), [0; 4_096]);
     let (head, body) = loop {
         match stream.read(&mut piece) {
@@ -125,6 +134,14 @@ fn answer(mut stream: TcpStream, takes: bool, (bodies, faults): Kept<'_>) {
     wrong.extend(not_otlp(&said));
     faults.lock().expect("no panic").extend(wrong);
     let (status, text) = if takes {
+        if let Some(real) = real {
+            let theirs = real.take(&request);
+            bodies.lock().expect("no panic").push(said);
+            // Each connection here is for one request.
+            let closes = theirs.replacen("\r\n", "\r\nconnection: close\r\n", 1);
+            let _ = stream.write_all(closes.as_bytes());
+            return;
+        }
         bodies.lock().expect("no panic").push(said);
         ("200 OK", "{}".to_owned())
     } else {
@@ -509,6 +526,22 @@ fn value<'a>(span: &'a Value, key: &str) -> &'a Value {
     found.map_or(&Value::Null, |attribute| &attribute["value"]["stringValue"])
 }
 
+/// Every span but one has a parent among them, and none begins before that one.
+fn are_one_tree(spans: &[Value]) {
+    let (roots, others): (Vec<&Value>, Vec<&Value>) = spans
+        .iter()
+        .partition(|span| span["parentSpanId"].is_null());
+    let [root] = roots[..] else {
+        panic!("no single root: {roots:#?}");
+    };
+    let began = |span: &Value| span["startTimeUnixNano"].as_str().map(str::to_owned);
+    for span in others {
+        let parent = |other: &Value| other["spanId"] == span["parentSpanId"];
+        assert!(spans.iter().any(parent), "no parent of {span:#}");
+        assert!(began(span) >= began(root), "{span:#} before {root:#}");
+    }
+}
+
 /// A machine comes, the daemon is told to end and starts anew in the middle of it, and it goes: all of it is one trace at
 /// the collector. Found by it: numbers that are no strings, ids in base64, an id that is drawn, spans that are lost at the
 /// end of the daemon, the attempt under way among them, a collector that holds up the loop, a login in the log.
@@ -557,7 +590,7 @@ fn a_machine_that_comes_and_goes_is_one_trace_at_the_collector() {
     assert_eq!(broken_off.len(), 1, "{spans:#?}");
     assert_eq!(broken_off[0]["status"]["code"], 2, "{broken_off:#?}");
     assert_eq!(value(broken_off[0], "error.type"), "interrupted");
-    let _second = stage.daemon("log2");
+    let second = stage.daemon("log2");
     let root = collector.until("machine").remove(0);
     stage.play(Act::Delete {
         kind: WorkloadKind::Deployment,
@@ -574,6 +607,7 @@ fn a_machine_that_comes_and_goes_is_one_trace_at_the_collector() {
         .map(|span| span["traceId"].to_string())
         .collect();
     assert_eq!(traces.len(), 1, "{spans:#?}");
+    are_one_tree(&spans);
     assert!(root["parentSpanId"].is_null() && root["status"] == json!({"code": 1}));
     assert_eq!(removed["parentSpanId"], root["spanId"]);
     let machine = value(&root, "k8s.node.name").as_str().expect("a name");
@@ -607,5 +641,12 @@ fn a_machine_that_comes_and_goes_is_one_trace_at_the_collector() {
     for name in ["log", "log2"] {
         let log = fs::read_to_string(stage.path(name)).expect("it is there");
         assert!(!log.contains(SECRET), "{log}");
+    }
+    if let Some(real) = collector.real.as_ref() {
+        // Nothing comes any more, and what was under way is there.
+        drop(second);
+        std::thread::sleep(PAUSE);
+        let bodies = collector.bodies.lock().expect("no panic").clone();
+        real.judge(&bodies);
     }
 }

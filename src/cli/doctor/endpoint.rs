@@ -3,19 +3,23 @@
 
 use super::finding::Findings;
 use super::kubernetes::ReachedCluster;
-use crate::config::settings::{JoinMethod, PoolSettings};
+use crate::config::settings::{JoinMethod, PoolSettings, Settings};
 use crate::controller::{join, secret_file};
 use crate::kubernetes::{ClusterInfo, Unreached};
 use crate::kubernetes::{bootstrap, certificate};
 
 /// Looks whether machines can learn where to join, and whether that is a place.
 pub(super) async fn look(cluster: &ReachedCluster, findings: &mut Findings) {
-    let settings = &cluster.here.settings;
-    let mut pools = settings.pools.values();
-    if settings.pools.is_empty() || pools.any(by_kubeadm) {
+    if some_join_by_kubeadm(&cluster.here.settings) {
         look_at_cluster_info(cluster, findings).await;
     }
     judge_others(cluster, findings);
+}
+
+/// Whether machines join by kubeadm: of some pool, or of those that may come where there is none yet.
+pub(super) fn some_join_by_kubeadm(settings: &Settings) -> bool {
+    let mut pools = settings.pools.values();
+    settings.pools.is_empty() || pools.any(by_kubeadm)
 }
 
 fn by_kubeadm(pool: &PoolSettings) -> bool {

@@ -43,7 +43,7 @@ pub(super) async fn reach(here: &Here) -> (Findings, Option<ReachedCluster>) {
 }
 
 /// What gives the daemon its rights.
-const RBAC: &str = "kubectl apply -f /usr/share/pve-autoscaler/kubernetes/rbac.yaml (`pve-autoscaler kubeconfig` does it, too)";
+pub(super) const RBAC: &str = "kubectl apply -f /usr/share/pve-autoscaler/kubernetes/rbac.yaml (`pve-autoscaler kubeconfig` does it, too)";
 
 /// What makes the daemon's kubeconfig.
 const OWN: &str = "pve-autoscaler kubeconfig --kubeconfig ADMIN_KUBECONFIG makes the daemon's own";

@@ -21,6 +21,7 @@ pub(in crate::cli) mod finding;
 mod firewall;
 mod hosts;
 mod journal;
+mod kubeadm;
 mod kubernetes;
 mod lease;
 mod load;

@@ -6,9 +6,9 @@ use super::probe::Probe;
 use super::region::{ReachedRegion, SeenRegion};
 use super::{
     Here, addresses, admission, broker, clocks, clones, cloud_init, collector, cpus, daemon,
-    devices, disks, endpoint, firewall, hosts, journal, kubernetes, lease, load, mail, network,
-    new_vms, provider, range, region, rights, skew, state, tags, talos, templates, topology, user,
-    wire,
+    devices, disks, endpoint, firewall, hosts, journal, kubeadm, kubernetes, lease, load, mail,
+    network, new_vms, provider, range, region, rights, skew, state, tags, talos, templates,
+    topology, user, wire,
 };
 
 /// A probe by its name and its function; `judge` where that asks nobody.
@@ -37,11 +37,12 @@ pub(super) const HERE: [Probe<Here>; 5] = [
 ];
 
 /// In Kubernetes, once the API server answered.
-pub(super) const CLUSTER: [Probe<ReachedCluster>; 8] = [
+pub(super) const CLUSTER: [Probe<ReachedCluster>; 9] = [
     probe!("rights", kubernetes::look_at_rights),
     probe!("admission", admission::look),
     probe!("lease", lease::look),
     probe!("cluster-info", endpoint::look),
+    probe!("kubeadm", kubeadm::look),
     probe!("provider", provider::look),
     probe!("talos", talos::look),
     probe!("skew", skew::look),

@@ -10,6 +10,7 @@ use super::{Problems, name};
 use crate::config::file::{self, NotificationFormat, NotificationKind};
 use crate::config::notification::{
     Body, MAIL_SOCKET, Mail, NotificationChannel, NotificationSettings, Quiet, Url, Webhook,
+    is_secret,
 };
 use crate::config::place::KeyPath;
 use crate::config::syntax;
@@ -22,13 +23,6 @@ const JSON: &str = "application/json";
 const SHORTEST_REPEAT: Span = Span::minutes(5);
 /// A request may take as long; a test of all of them must end while a person waits.
 const LONGEST_REQUEST: Span = Span::seconds(20);
-/// Whose URLs are secrets.
-const SECRET_URLS: [&str; 3] = [
-    "hooks.slack.com/",
-    "discord.com/api/webhooks/",
-    "webhook.office.com/",
-];
-
 /// Those who are told, by name.
 pub(super) fn notifications(
     file: &BTreeMap<String, file::Notification>,
@@ -58,7 +52,7 @@ pub(super) fn warn(
         let Url::Plain(url) = &webhook.url else {
             continue;
         };
-        if SECRET_URLS.iter().any(|secret| url.contains(secret)) {
+        if is_secret(url) {
             warnings.push(format!(
                 "notification.{name}: its url is a secret, and everybody on this host can read this file; move it to a file of root's that url_file names"
             ));

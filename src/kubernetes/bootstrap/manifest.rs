@@ -15,6 +15,9 @@ pub const POLICY: &str = include_str!("../../../contrib/kubernetes/admission-pol
 /// `contrib/kubernetes/serving-certificates.yaml`.
 pub const SERVING: &str = include_str!("../../../contrib/kubernetes/serving-certificates.yaml");
 
+/// The name of the role that `doctor` alone makes use of.
+pub const DOCTOR: &str = "pve-autoscaler-doctor";
+
 /// One object of them.
 #[derive(Debug)]
 pub(super) struct Object {
@@ -111,9 +114,12 @@ struct RoleRule {
     verbs: Vec<String>,
 }
 
-/// Every right that the manifest grants, one by one: what `doctor` asks for.
+/// Every right that the daemon needs, one by one, as the manifest grants them: what `doctor` asks for. What the manifest grants to `doctor`
+/// itself is none of them, so that a cluster with an older manifest lacks nothing.
 pub fn rights(namespace: &str) -> Result<Vec<AccessRight>, String> {
-    granted(objects(namespace)?)
+    let mut objects = objects(namespace)?;
+    objects.retain(|object| object.content.pointer("/metadata/name") != Some(&DOCTOR.into()));
+    granted(objects)
 }
 
 /// Every right that `contrib/kubernetes/serving-certificates.yaml` grants beside these.

@@ -26,7 +26,7 @@ use super::error::KubeError;
 use crate::clock::Clock;
 use crate::model::time::Time;
 
-pub use manifest::{MANIFEST, POLICY, SERVING, manifest_in, rights, serving_rights};
+pub use manifest::{DOCTOR, MANIFEST, POLICY, SERVING, manifest_in, rights, serving_rights};
 pub use write::{StagedCredentials, write_credentials};
 
 /// The user whom the manifest binds and the certificate names.

@@ -25,12 +25,13 @@ async fn the_manifest_is_applied_into_the_wanted_namespace() {
     let create = KubeRequest::new("create", "namespaces", "", "/api/v1/namespaces".into());
     admin.call(create.json(namespace)).await.expect("made");
     let applied = apply(&admin, "autoscaling").await.expect("it applies");
-    assert_eq!(applied.len(), 14, "{applied:?}");
+    assert_eq!(applied.len(), 16, "{applied:?}");
     for expected in [
         "ClusterRole pve-autoscaler",
         "Role kube-system/pve-autoscaler-tokens",
         "RoleBinding autoscaling/pve-autoscaler",
         "Role kube-public/pve-autoscaler",
+        "RoleBinding kube-system/pve-autoscaler-doctor",
         "ValidatingAdmissionPolicy pve-autoscaler-tokens",
         "ValidatingAdmissionPolicyBinding pve-autoscaler-nodes",
     ] {

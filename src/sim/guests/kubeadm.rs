@@ -18,6 +18,10 @@ use crate::sim::kube::{certificate_bearer, detached_jws, hex, key_pair, merge_pa
 const PATIENCE: Duration = Duration::from_mins(5);
 /// How often kubeadm asks again.
 const ASK_EVERY: Duration = Duration::from_secs(5);
+/// kubeadm's `timeouts.kubernetesAPICall`: for so long it asks for its configuration …
+const API_CALL: Duration = Duration::from_mins(1);
+/// … and so often.
+const API_CALL_EVERY: Duration = Duration::from_millis(500);
 /// How often the kubelet looks for its certificate.
 const CERTIFICATE_EVERY: Duration = Duration::from_millis(500);
 
@@ -179,20 +183,38 @@ pub(super) async fn join(
     })?;
     let token = format!("{}.{}", join.token_id, join.token_secret);
     let bootstrap = api.with_bearer(token);
+    uploaded_configuration(&bootstrap).await.map_err(|why| {
+        format!("error execution phase preflight: unable to fetch the kubeadm-config ConfigMap: {why}\nTo see the stack trace of this error execute with --v=5 or higher")
+    })?;
     let twin = bootstrap.get(&format!("/api/v1/nodes/{}", join.node)).await;
-    match twin {
-        Ok(node) if is_ready(&node) => {
-            return Err(format!(
-                "error execution phase kubelet-start: a Node with name \"{}\" and status \"Ready\" already exists in the cluster. You must delete the existing Node or change the name of this new joining Node\nTo see the stack trace of this error execute with --v=5 or higher",
-                join.node
-            ));
-        }
-        Err(error) if error.code == 401 => {
-            return Err("error execution phase preflight: unable to fetch the kubeadm-config ConfigMap: failed to get config map: Unauthorized\nTo see the stack trace of this error execute with --v=5 or higher".to_owned());
-        }
-        _ => {}
+    if twin.is_ok_and(|node| is_ready(&node)) {
+        return Err(format!(
+            "error execution phase kubelet-start: a Node with name \"{}\" and status \"Ready\" already exists in the cluster. You must delete the existing Node or change the name of this new joining Node\nTo see the stack trace of this error execute with --v=5 or higher",
+            join.node
+        ));
     }
     certificate(&bootstrap, &join.node).await
+}
+
+/// Reads what `kubeadm init` left for those who join.
+async fn uploaded_configuration(bootstrap: &Api) -> Result<(), String> {
+    let end = tokio::time::Instant::now() + API_CALL;
+    let held = |error: &ApiError| error.code != 401 && tokio::time::Instant::now() < end;
+    while let Err(error) = config_map(bootstrap, "kubeadm-config").await {
+        if !held(&error) {
+            return Err(format!("failed to get config map: {}", error.message));
+        }
+        tokio::time::sleep(API_CALL_EVERY).await;
+    }
+    let kubelet = config_map(bootstrap, "kubelet-config").await;
+    kubelet.map(drop).map_err(|error| {
+        format!("failed to get component configs: could not download the kubelet configuration from ConfigMap \"kubelet-config\": {}", error.message)
+    })
+}
+
+async fn config_map(api: &Api, name: &str) -> Result<Value, ApiError> {
+    api.get(&format!("/api/v1/namespaces/kube-system/configmaps/{name}"))
+        .await
 }
 
 fn is_ready(node: &Value) -> bool {

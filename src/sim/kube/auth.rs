@@ -5,7 +5,11 @@ use serde_json::{Value, json};
 use super::object::{is_true, list, member, text};
 use super::resources::{Res, SECRETS};
 use super::spec::{KubeSpec, PolicyRule};
+use super::status::Status;
 use super::store::State;
+
+/// The group of tokens for machines, which kubeadm's roles name.
+pub(super) const NODE_GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
 
 /// A caller.
 #[derive(Clone, Debug, PartialEq)]
@@ -142,25 +146,12 @@ fn rule_allows(rule: &PolicyRule, asked: &Attributes) -> bool {
         && (rule.namespace.is_empty() || rule.namespace == asked.namespace)
 }
 
-/// What kubeadm's RBAC gives to bootstrap tokens of its node group.
+/// What kubeadm's ClusterRoles give to bootstrap tokens; what its Roles give is among the cluster's objects.
 fn bootstrapper_may(user: &User, asked: &Attributes) -> bool {
     if asked.group == "certificates.k8s.io" && asked.resource == "certificatesigningrequests" {
         return matches!(asked.verb, "create" | "get" | "list" | "watch");
     }
-    let kubeadm = user.is_in("system:bootstrappers:kubeadm:default-node-token");
-    kubeadm
-        && asked.verb == "get"
-        && match asked.resource {
-            "nodes" => true,
-            "configmaps" => {
-                asked.namespace == "kube-system"
-                    && matches!(
-                        asked.name,
-                        "kubeadm-config" | "kubelet-config" | "kube-proxy"
-                    )
-            }
-            _ => false,
-        }
+    user.is_in(NODE_GROUP) && asked.verb == "get" && asked.resource == "nodes"
 }
 
 /// What the node authorizer and NodeRestriction leave a kubelet, in short: to read what it needs,
@@ -218,32 +209,64 @@ pub(super) fn refusal(user: &User, asked: &Attributes) -> String {
     )
 }
 
-/// Answers a review of the caller's own rights or identity.
-pub(super) fn review(res: Res, user: &User, mut body: Value) -> Value {
+/// Whether whoever is asked about may do what a review's body names.
+fn granted(user: &User, body: &Value) -> bool {
+    let path = text(body, "/spec/nonResourceAttributes/path");
+    if !path.is_empty() {
+        return user.is_in("system:masters");
+    }
+    let part = |name: &str| text(body, &format!("/spec/resourceAttributes/{name}"));
+    let resource = match part("subresource") {
+        "" => part("resource").to_owned(),
+        sub => format!("{}/{sub}", part("resource")),
+    };
+    let asked = Attributes {
+        verb: part("verb"),
+        group: part("group"),
+        resource: &resource,
+        namespace: part("namespace"),
+        name: part("name"),
+    };
+    allowed(user, &asked)
+}
+
+/// The user and groups that a review asks about.
+fn subject(state: &State, body: &Value) -> User {
+    let groups = list(body, "/spec/groups").iter();
+    let mut user = User {
+        name: text(body, "/spec/user").to_owned(),
+        groups: groups
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect(),
+        rules: Vec::new(),
+    };
+    user.rules = super::rbac::rules(state, &user);
+    user
+}
+
+/// Answers a review of the caller's own rights or identity, or of another's rights in a namespace.
+pub(super) fn review(
+    state: &State,
+    (res, namespace): (Res, &str),
+    user: &User,
+    mut body: Value,
+) -> Result<Value, Status> {
     match res.row().kind {
         "SelfSubjectAccessReview" => {
-            let wanted = "/spec/resourceAttributes";
-            let part = |name: &str| text(&body, &format!("{wanted}/{name}")).to_owned();
-            let resource = match part("subresource") {
-                sub if sub.is_empty() => part("resource"),
-                sub => format!("{}/{sub}", part("resource")),
-            };
-            let (verb, group) = (part("verb"), part("group"));
-            let (namespace, name) = (part("namespace"), part("name"));
-            let asked = Attributes {
-                verb: &verb,
-                group: &group,
-                resource: &resource,
-                namespace: &namespace,
-                name: &name,
-            };
-            let path = text(&body, "/spec/nonResourceAttributes/path");
-            let may = if path.is_empty() {
-                allowed(user, &asked)
-            } else {
-                user.is_in("system:masters")
-            };
-            body["status"] = json!({"allowed": may});
+            body["status"] = json!({"allowed": granted(user, &body)});
+        }
+        "LocalSubjectAccessReview" => {
+            if text(&body, "/spec/resourceAttributes/namespace") != namespace {
+                let why = "spec.resourceAttributes.namespace must match metadata.namespace";
+                return Err(Status::bad_request(why));
+            }
+            let asked_about = subject(state, &body);
+            if asked_about.name.is_empty() && asked_about.groups.is_empty() {
+                let why = "at least one of user or group must be specified";
+                return Err(Status::bad_request(why));
+            }
+            body["status"] = json!({"allowed": granted(&asked_about, &body)});
         }
         "SelfSubjectReview" => {
             body["status"] = json!({"userInfo": {"username": user.name, "groups": user.groups}});
@@ -264,7 +287,7 @@ pub(super) fn review(res: Res, user: &User, mut body: Value) -> Value {
                 json!({"incomplete": false, "nonResourceRules": [], "resourceRules": shown});
         }
     }
-    body
+    Ok(body)
 }
 
 /// Whether a certificate request was approved and not denied.

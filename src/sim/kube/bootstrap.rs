@@ -5,16 +5,18 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::auth::{approved, data};
+use super::auth::{NODE_GROUP, approved, data};
 use super::object::{condition, list, name, set, set_condition, text};
 use super::pki::{Pki, certificate_bearer, detached_jws};
 use super::resources::{
-    CONFIGMAPS, CSRS, NAMESPACES, PRIORITYCLASSES, SECRETS, SERVICEACCOUNTS, STORAGECLASSES,
+    CONFIGMAPS, CSRS, NAMESPACES, PRIORITYCLASSES, Res, SECRETS, SERVICEACCOUNTS, STORAGECLASSES,
 };
 use super::spec::{Distribution, KubeSpec};
 use super::store::State;
 use crate::model::time::{Span, Time};
 
+/// The group of Roles and their bindings.
+const RBAC: &str = "rbac.authorization.k8s.io";
 /// The signer of kubelets' client certificates.
 const KUBELET_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 /// For any client of the API server; nothing approves its requests but a person.
@@ -90,6 +92,39 @@ fn config_maps(state: &mut State, spec: &KubeSpec, pki: &Pki) {
     }
 }
 
+/// Who may read that, as kubeadm's `upload-config` and `kube-proxy` leave it.
+fn roles(state: &mut State) {
+    for (role, map) in [
+        ("kubeadm:nodes-kubeadm-config", "kubeadm-config"),
+        ("kubeadm:kubelet-config", "kubelet-config"),
+        ("kube-proxy", "kube-proxy"),
+    ] {
+        let rule = json!({
+            "apiGroups": [""], "resources": ["configmaps"], "resourceNames": [map], "verbs": ["get"],
+        });
+        let subject = json!({
+            "apiGroup": RBAC, "kind": "Group", "name": NODE_GROUP,
+        });
+        for (kind, key, value) in [
+            ("Role", "rules", json!([rule])),
+            ("RoleBinding", "subjects", json!([subject])),
+        ] {
+            let version = format!("{RBAC}/v1");
+            let mut object = json!({
+                "apiVersion": version, "kind": kind,
+                "metadata": {"name": role, "namespace": "kube-system"},
+            });
+            object[key] = value;
+            if kind == "RoleBinding" {
+                object["roleRef"] = json!({"apiGroup": RBAC, "kind": "Role", "name": role});
+            }
+            if let Some(res) = Res::of_kind(&version, kind) {
+                let _ = state.insert(res, object);
+            }
+        }
+    }
+}
+
 /// Fills a new cluster.
 pub(super) fn seed_objects(state: &mut State, spec: &KubeSpec, pki: &Pki) {
     for namespace in ["kube-system", "kube-public", "kube-node-lease", "default"] {
@@ -108,6 +143,7 @@ pub(super) fn seed_objects(state: &mut State, spec: &KubeSpec, pki: &Pki) {
     }
     if spec.distribution == Distribution::Kubeadm {
         config_maps(state, spec, pki);
+        roles(state);
     }
     for (name, value) in [
         ("system-cluster-critical", 2_000_000_000_i64),
@@ -185,7 +221,7 @@ fn is_node_request(request: &Value) -> bool {
         && (asker == subject.name
             || list(request, "/spec/groups")
                 .iter()
-                .any(|g| g == "system:bootstrappers:kubeadm:default-node-token"))
+                .any(|g| g == NODE_GROUP))
 }
 
 /// Approves kubelets' certificate requests (csrapproving) and signs approved ones (csrsigning).

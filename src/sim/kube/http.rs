@@ -442,7 +442,7 @@ fn one(
 ) -> Result<(u16, Value), Status> {
     let (res, space, wanted) = (target.res, target.space(), target.name());
     if res.row().review {
-        return Ok((201, auth::review(res, user, body)));
+        return auth::review(state, (res, space), user, body).map(|answer| (201, answer));
     }
     check_subresource(target)?;
     let body = events::inward(res, body);

@@ -327,6 +327,13 @@ pub(super) static RESOURCES: &[ResourceKind] = &[
         "endpointslice",
         "EndpointSlice",
     ),
+    row(
+        "authorization.k8s.io",
+        "localsubjectaccessreviews",
+        "localsubjectaccessreview",
+        "LocalSubjectAccessReview",
+    )
+    .question(),
 ];
 
 impl Res {
