@@ -1,9 +1,9 @@
 """The page in a real browser.
 
-    python3 tests/page/run.py target/debug/pve-autoscaler [--pictures FOLDER] [--only closed|acts|demo|reach|single|large|planted] [--files src/web/page]
+    python3 tests/page/run.py target/debug/pve-autoscaler [--pictures FOLDER] [--only closed|acts|demo|reach|single|large|planted] [--files src/web/page] [--one-of N]
 
 Needs chromium and chromedriver. With --pictures the parts alone run that take pictures for the README, which are written there. With --files the page's files are those of that folder
-and not those in the program, which need not be built for each change of them.
+and not those in the program, which need not be built for each change of them. With --one-of N, each Nth of the planted bugs is planted; another commit has others.
 """
 
 import os
@@ -22,6 +22,7 @@ import stories  # noqa: E402
 from acts import of_acts  # noqa: E402
 from closed import of_closed_page  # noqa: E402
 from large import of_large_cluster  # noqa: E402
+import planted  # noqa: E402
 from planted import OF_DEMO, OF_INSTALLATION, OF_REACH, OF_SINGLE, find  # noqa: E402
 from quiet import quiet  # noqa: E402
 from single import of_single_node, world_of_one  # noqa: E402
@@ -274,7 +275,7 @@ def main(binary, pictures, only):
         "reach": (lambda browser: of_hands_and_ears(browser, binary), "every view by the keyboard and to a screen reader; a daemon that dies meanwhile"),
         "single": (lambda browser: of_single_node(browser, binary), "one node, one pod, one machine: views, themes, widths, keyboard"),
         "large": (lambda browser: of_large_cluster(browser, binary), "500 nodes, a daemon that dies"),
-        "planted": (lambda browser: of_planted_bugs(browser, binary), f"{len(OF_DEMO + OF_INSTALLATION + OF_SINGLE + OF_REACH)} planted bugs"),
+        "planted": (lambda browser: of_planted_bugs(browser, binary), "planted bugs"),
     }
     expect(only is None or only in parts, f"no part {only!r}; there are {', '.join(parts)}")
     # Two parts have all the pictures.
@@ -303,4 +304,5 @@ def folder(option):
 
 if __name__ == "__main__":
     worlds.FILES = folder("--files")
+    planted.ONE_OF = int(said("--one-of") or 1)
     main(os.path.abspath(sys.argv[1]), folder("--pictures"), said("--only"))
