@@ -72,6 +72,7 @@ dev_test() {
     part "building the unit tests" shown test "${unit_tests[@]}" --no-run
     part "building the tests" shown test "${other_tests[@]}" --no-run
     part "tests" run_tests
+    part_mutants
     part_clients
     part_prometheus
     part_completion
@@ -180,6 +181,15 @@ dashboard_check_at_hand() {
     have go || return 1
     (cd tests/grafana && limited 900 go build -buildvcs=false -o "$made" . >/dev/null 2>&1) || return 1
     export GRAFANA_CHECK="$made"
+}
+
+# Whether the mutation tool's verdicts are right.
+part_mutants() {
+    if ! have python3; then
+        skip "the mutation tool: no python3"
+        return 0
+    fi
+    part "the mutation tool" limited 600 python3 tests/mutants/check.py
 }
 
 # Other people's clients against the listening simulators: what the fakes say must satisfy those
