@@ -73,7 +73,9 @@ class Verdicts(unittest.TestCase):
             before = getattr(trial, name)
             cls.addClassCleanup(setattr, trial, name, before)
             setattr(trial, name, value)
-        assert cls.tests.learn(2) == len(TESTS)
+        near, other = cls.tests.names(["a::"])
+        assert near == ["a::tests::quick", "a::tests::slow"], near
+        cls.tests.tests = cls.tests.learn(near + other, 2)
 
     def setUp(self):
         self.tests.finders.clear()
@@ -98,6 +100,18 @@ class Verdicts(unittest.TestCase):
 
     def test_a_failure_that_does_not_come_again_is_none(self):
         self.assertEqual(self.tests.judge(7, "src/a.rs").verdict, unit_tests.LIVES)
+
+    def test_what_was_learnt_of_a_program_is_kept_with_it(self):
+        again = unit_tests.UnitTests(self.tests.program, self.folder.name, self.tests.options)
+        before = os.stat(again.program)
+        os.chmod(again.program, 0o644)
+        names = [test.name for test in self.tests.tests]
+        self.assertEqual(again.learn(names, 1), self.tests.tests)
+        os.chmod(again.program, 0o755)
+        self.addCleanup(os.utime, again.program, ns=(before.st_atime_ns, before.st_mtime_ns))
+        os.utime(again.program, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+        self.assertEqual([test.name for test in again.learn(names[:1], 1)], names[:1])
+        self.assertNotEqual(again.version(), [before.st_size, before.st_mtime_ns, 1])
 
     def test_what_no_test_comes_by_is_not_run(self):
         self.assertEqual(self.tests.judge(9, "src/a.rs").verdict, unit_tests.UNREACHED)

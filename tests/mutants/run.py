@@ -2,7 +2,7 @@
 """Which mutants of some source files no unit test of their crate finds.
 
     contrib/dev mutants PATH... [--sample N] [--seed N] [--only NUMBER,...] [--resume | --lives]
-                        [--filter WORD,...] [--cases N] [--seconds N] [--jobs N]
+                        [--near] [--filter WORD,...] [--cases N] [--seconds N] [--jobs N]
 
 PATH: files and folders of one member of the workspace, such as src/brain/scale_down. All mutants of them are built
 into one program (tool.rs). Each test is run once without a mutant, and says which mutants it comes by; each mutant, or
@@ -163,9 +163,18 @@ def choose(mutants, kept, options):
     return chosen
 
 
+def modules_of(files, source):
+    """The modules of these files, whose tests are the nearest."""
+    modules = set()
+    for file in files:
+        path = os.path.relpath(file, source).removesuffix(".rs").removesuffix("/mod").split("/")
+        modules.add("::".join(path[:-1] or path) + "::")
+    return sorted(modules)
+
+
 def try_all(tests, mutants, chosen, kept, jobs):
-    """Tries them, and prints each that is not found."""
-    done = 0
+    """Tries them, and prints each that is not found; returns these."""
+    done, lives = 0, []
     with concurrent.futures.ThreadPoolExecutor(jobs) as workers:
         runs = {workers.submit(tests.judge, number, mutants[number]["file"]): number for number in chosen}
         for run in concurrent.futures.as_completed(runs):
@@ -173,8 +182,24 @@ def try_all(tests, mutants, chosen, kept, jobs):
             mutant, verdict = mutants[runs[run]], run.result()
             kept.add(mutant, verdict)
             if verdict.verdict != unit_tests.FOUND:
+                lives.append(mutant["number"])
                 why = f" ({verdict.why})" if verdict.why else ""
                 print(f"{verdict.verdict} ({done} of {len(chosen)}): {mutant['number']} {mutant['place']}\t{mutant['what']}{why}", flush=True)
+    return sorted(lives)
+
+
+def try_by_stages(tests, mutants, chosen, kept, options, near):
+    """Tries them against the nearest tests, and those that live against all others."""
+    for names, which in zip(tests.names(near), ("nearest", "other")):
+        if not chosen or not names or (which == "other" and options.near):
+            continue
+        began = time.monotonic()
+        tests.tests = tests.learn(names, options.jobs)
+        took = time.monotonic() - began
+        print(f"{len(tests.tests)} of {len(names)} {which} tests come by a mutant; they were run in {took:.0f} s", flush=True)
+        if tests.failed:
+            print("left out, as they fail without a mutant: " + ", ".join(tests.failed), flush=True)
+        chosen = try_all(tests, mutants, chosen, kept, options.jobs)
 
 
 def parse():
@@ -188,8 +213,9 @@ def parse():
     again.add_argument("--resume", action="store_true", help="leave out what an earlier run has tried")
     again.add_argument("--lives", action="store_true", help="try again what earlier runs did not find")
     parser.add_argument("--filter", type=lambda words: words.split(","), help="run only tests whose name has one of these in it")
+    parser.add_argument("--near", action="store_true", help="run no tests but those of the files' own modules")
     parser.add_argument("--cases", type=int, default=16, help="how many cases a property test tries")
-    parser.add_argument("--seconds", type=float, default=60, help="processor time of the tests that are run for one mutant")
+    parser.add_argument("--seconds", type=float, default=10, help="processor time of the tests that are run for one mutant")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many mutants are tried at once")
     return parser.parse_args()
 
@@ -211,12 +237,8 @@ def main():
     print(f"built in {time.monotonic() - began:.0f} s", flush=True)
     kept = results.Results(os.path.join(WORK, "results"))
     chosen = choose(mutants, kept, options)
-    tests, began = unit_tests.UnitTests(*program, options), time.monotonic()
-    count = tests.learn(options.jobs)
-    print(f"{len(tests.tests)} of {count} tests come by a mutant; they were run in {time.monotonic() - began:.0f} s", flush=True)
-    if tests.failed:
-        print("left out, as they fail without a mutant: " + ", ".join(tests.failed), flush=True)
-    try_all(tests, mutants, chosen, kept, options.jobs)
+    tests = unit_tests.UnitTests(*program, options)
+    try_by_stages(tests, mutants, chosen, kept, options, modules_of(files, options.source))
     verdicts = collections.Counter(kept.verdict(mutants[number]) for number in chosen)
     print(f"{verdicts[unit_tests.FOUND]} of {len(chosen)} mutants were found by tests, {verdicts[unit_tests.UNDECIDED]} are undecided")
     return 1 if verdicts[unit_tests.FOUND] < len(chosen) else 0

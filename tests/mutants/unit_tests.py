@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import dataclasses
+import json
 import os
 import tempfile
 import threading
@@ -53,7 +54,8 @@ class UnitTests:
 
     def __init__(self, program, folder, options):
         self.program, self.folder, self.options = program, folder, options
-        self.tests, self.failed = [], []
+        # Of all that there are: those that mutants are tried against, and those that fail without one.
+        self.listed, self.tests, self.failed = None, [], []
         # By source file: the tests that found something in it, the last one last.
         self.finders, self.lock = {}, threading.Lock()
 
@@ -95,16 +97,51 @@ class UnitTests:
                     return Test(name, ran.cpu, ran.clock, numbers)
         return None
 
-    def learn(self, jobs):
-        """Runs each test for itself; those that fail without a mutant (too few cases, say) are left out."""
-        names = self._names()
-        with concurrent.futures.ThreadPoolExecutor(jobs) as workers:
-            for name, test in zip(names, workers.map(self._learn, names)):
-                if test is None:
-                    self.failed.append(name)
-                elif test.reaches:
-                    self.tests.append(test)
-        return len(names)
+    def names(self, near):
+        """The tests of these modules, or all others; of those that are asked for."""
+        if self.listed is None:
+            self.listed = self._names()
+        of_these = [name.startswith(tuple(near)) for name in self.listed]
+        return [
+            [name for name, is_near in zip(self.listed, of_these) if is_near],
+            [name for name, is_near in zip(self.listed, of_these) if not is_near],
+        ]
+
+    def learn(self, names, jobs):
+        """Runs each test for itself; those that fail without a mutant (too few cases, say) are left out. What is learnt of a program
+        is kept beside it. Returns the tests that come by a mutant."""
+        known, kept = self._known(), []
+        with open(self.program + ".learnt", "a", encoding="utf-8") as file, concurrent.futures.ThreadPoolExecutor(jobs) as workers:
+            asked = [name for name in names if name not in known]
+            for name, test in zip(asked, workers.map(self._learn, asked)):
+                known[name] = test
+                line = dataclasses.asdict(test) if test else {"name": name}
+                line.update(reaches=sorted(test.reaches) if test else [], of=self.version())
+                file.write(json.dumps(line) + "\n")
+                file.flush()
+        for name in names:
+            if known[name] is None:
+                self.failed.append(name)
+            elif known[name].reaches:
+                kept.append(known[name])
+        return kept
+
+    def version(self):
+        """Another program has another one."""
+        found = os.stat(self.program)
+        return [found.st_size, found.st_mtime_ns, self.options.cases]
+
+    def _known(self):
+        """What was learnt of this program before."""
+        known = {}
+        if os.path.exists(self.program + ".learnt"):
+            with open(self.program + ".learnt", encoding="utf-8") as file:
+                for line in file:
+                    of = json.loads(line) if line.endswith("\n") else {}
+                    if of.get("of") == self.version():
+                        name, found = of["name"], "cpu" in of
+                        known[name] = Test(name, of["cpu"], of["clock"], frozenset(of["reaches"])) if found else None
+        return known
 
     def _goes(self, number, file):
         """The tests that come by a mutant in the order in which they cost the least, cut into goes; and how many are left out."""
