@@ -260,6 +260,28 @@ body = "{{ title | tojson }}"
         BrokerPolicy::read(&file, owner).map_err(|error| error.to_string())
     }
 
+    /// The first configuration of a machine has what its network says in the place of what its template does.
+    #[test]
+    fn a_machines_nameserver_is_its_templates_or_its_networks() {
+        let text = TEXTS.replace("max = 3", "max = 3\nnetwork = \"lan\"")
+            + "[network.lan]\nsubnet = \"192.0.2.0/24\"\nranges = [\"192.0.2.50-192.0.2.99\"]\n\
+               nameservers = [\"192.0.2.251\"]\nsearchdomain = \"lan.example.org\"\n";
+        let text = text.replace(
+            "vmid = 900",
+            "vmid = 900\nnameserver = \"192.0.2.1\"\nsearchdomain = \"example.org\"",
+        );
+        let policy = read(&text).expect("a policy");
+        let servers: Vec<&str> = policy.guest.nameservers.iter().map(|one| &**one).collect();
+        assert_eq!(servers, ["192.0.2.1", "192.0.2.251"]);
+        let domains: Vec<&str> = policy
+            .guest
+            .searchdomains
+            .iter()
+            .map(|one| &**one)
+            .collect();
+        assert_eq!(domains, ["example.org", "lan.example.org"]);
+    }
+
     #[test]
     fn the_policy_is_the_daemons_although_no_text_is_tried() {
         let settings = crate::config::parse(TEXTS, "file").unwrap_or_else(|e| panic!("{e}"));

@@ -10,7 +10,7 @@ import threading
 import trial
 
 # The tests that come by a mutant are run in several goes, the nearest and cheapest first: at the most so much processor time each.
-GOES = (0.3, 2.0, 8.0, 1e9)
+GOES = (0.05, 0.3, 2.0, 8.0, 1e9)
 # So many of the tests that last found something in a file are tried first.
 REMEMBERED = 3
 # A mutant is given up when so many runs of it said nothing.

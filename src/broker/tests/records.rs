@@ -115,6 +115,26 @@ async fn an_intent_is_withdrawn_when_its_vmid_is_seen_to_be_anothers() {
         let said = rig.said("DELETE", VM, &[("purge", "1")]).await;
         assert!(said.contains("no intent of ours"), "{said}");
     }
+    // So it is where another machine of ours is there, or a template.
+    let rig = old_intent().await;
+    let other = Mark {
+        machine: "small-other".into(),
+        ..mark(9050)
+    };
+    rig.world.put(9050, &other.line());
+    rig.send("GET", CONFIG, &[]).await;
+    assert_eq!(rig.intent(9050), None);
+    let rig = old_intent().await;
+    rig.world.placeholder(9050);
+    rig.world.set(9050, "template", json!(1));
+    rig.send("GET", CONFIG, &[]).await;
+    assert_eq!(rig.intent(9050), None);
+    // An answer that cannot be read right says nothing.
+    let rig = old_intent().await;
+    rig.world.put(9050, "production");
+    rig.world.set(9050, "digest", Value::Null);
+    rig.send("GET", CONFIG, &[]).await;
+    assert!(rig.intent(9050).is_some());
     // So it is when the removal itself finds it.
     let rig = old_intent().await;
     rig.world.put(9050, "");
