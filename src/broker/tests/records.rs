@@ -199,6 +199,23 @@ async fn an_intent_is_withdrawn_when_nothing_comes_of_it() {
     assert_eq!(rig.intent(9001), None);
 }
 
+/// A call that PVE did not answer may still begin a clone, but not at a VMID that something else has.
+#[tokio::test]
+async fn an_open_intent_is_withdrawn_when_its_vmid_is_taken() {
+    for (kind, kept) in [("qemu", true), ("lxc", false)] {
+        let rig = rig();
+        let clone = format!("/nodes/{HOST}/qemu/9000/clone");
+        rig.world.answer(&clone, 596, &Value::Null);
+        rig.clone_of(9000, 9050, &mark(9050)).await;
+        let entry = json!({"type": kind, "vmid": 9050, "node": HOST});
+        let host = json!({"type": "node", "node": HOST, "status": "online"});
+        rig.world
+            .answer("/cluster/resources", 200, &json!({ "data": [host, entry] }));
+        rig.send("GET", "/cluster/resources", &[]).await;
+        assert_eq!(rig.intent(9050).is_some(), kept, "{kind}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_marks_time_is_no_clock() {
     let rig = rig();
