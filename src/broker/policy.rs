@@ -263,14 +263,34 @@ body = "{{ title | tojson }}"
     /// The first configuration of a machine has what its network says in the place of what its template does.
     #[test]
     fn a_machines_nameserver_is_its_templates_or_its_networks() {
-        let text = TEXTS.replace("max = 3", "max = 3\nnetwork = \"lan\"")
-            + "[network.lan]\nsubnet = \"192.0.2.0/24\"\nranges = [\"192.0.2.50-192.0.2.99\"]\n\
-               nameservers = [\"192.0.2.251\"]\nsearchdomain = \"lan.example.org\"\n";
-        let text = text.replace(
-            "vmid = 900",
-            "vmid = 900\nnameserver = \"192.0.2.1\"\nsearchdomain = \"example.org\"",
-        );
-        let policy = read(&text).expect("a policy");
+        let text = r#"
+version = 1
+[kubernetes]
+kubeconfig = "/etc/pve-autoscaler/kubeconfig"
+[region.home]
+vmids = "9000-9099"
+[template.debian]
+vmid = 900
+nameserver = "192.0.2.1"
+searchdomain = "example.org"
+[instance_type.s]
+cores = 2
+memory = "4GiB"
+[pool.small]
+template = "debian"
+instance_types = ["s"]
+max = 3
+network = "lan"
+[pool.small.join]
+method = "command"
+command = "join"
+[network.lan]
+subnet = "192.0.2.0/24"
+ranges = ["192.0.2.50-192.0.2.99"]
+nameservers = ["192.0.2.251"]
+searchdomain = "lan.example.org"
+"#;
+        let policy = read(text).expect("a policy");
         let servers: Vec<&str> = policy.guest.nameservers.iter().map(|one| &**one).collect();
         assert_eq!(servers, ["192.0.2.1", "192.0.2.251"]);
         let domains: Vec<&str> = policy
