@@ -101,6 +101,21 @@ class Verdicts(unittest.TestCase):
     def test_a_failure_that_does_not_come_again_is_none(self):
         self.assertEqual(self.tests.judge(7, "src/a.rs").verdict, unit_tests.LIVES)
 
+    def test_what_others_say_later_takes_no_doubt_away(self):
+        found, lives, unreached, undecided = (
+            unit_tests.Verdict(verdict, "", "", 0.0)
+            for verdict in (unit_tests.FOUND, unit_tests.LIVES, unit_tests.UNREACHED, unit_tests.UNDECIDED)
+        )
+        for before, after, whole in (
+            (None, unreached, unreached),
+            (unreached, lives, lives),
+            (lives, unreached, lives),
+            (undecided, lives, undecided),
+            (lives, undecided, undecided),
+            (undecided, found, found),
+        ):
+            self.assertEqual(unit_tests.both(before, after), whole)
+
     def test_what_was_learnt_of_a_program_is_kept_with_it(self):
         again = unit_tests.UnitTests(self.tests.program, self.folder.name, self.tests.options)
         before = os.stat(again.program)

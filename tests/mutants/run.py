@@ -173,23 +173,25 @@ def modules_of(files, source):
 
 
 def try_all(tests, mutants, chosen, kept, jobs):
-    """Tries them, and prints each that is not found; returns these."""
-    done, lives = 0, []
+    """Tries them, and prints each that is not found; returns these. `chosen` has what other tests said of each before."""
+    done, lives = 0, {}
     with concurrent.futures.ThreadPoolExecutor(jobs) as workers:
         runs = {workers.submit(tests.judge, number, mutants[number]["file"]): number for number in chosen}
         for run in concurrent.futures.as_completed(runs):
             done += 1
-            mutant, verdict = mutants[runs[run]], run.result()
+            mutant = mutants[runs[run]]
+            verdict = unit_tests.both(chosen[runs[run]], run.result())
             kept.add(mutant, verdict)
             if verdict.verdict != unit_tests.FOUND:
-                lives.append(mutant["number"])
+                lives[mutant["number"]] = verdict
                 why = f" ({verdict.why})" if verdict.why else ""
                 print(f"{verdict.verdict} ({done} of {len(chosen)}): {mutant['number']} {mutant['place']}\t{mutant['what']}{why}", flush=True)
-    return sorted(lives)
+    return dict(sorted(lives.items()))
 
 
 def try_by_stages(tests, mutants, chosen, kept, options, near):
     """Tries them against the nearest tests, and those that live against all others."""
+    chosen = dict.fromkeys(chosen)
     for names, which in zip(tests.names(near), ("nearest", "other")):
         if not chosen or not names or (which == "other" and options.near):
             continue

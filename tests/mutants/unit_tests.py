@@ -39,6 +39,13 @@ class Verdict:
     cpu: float
 
 
+def both(before, after):
+    """What some tests and then others say of a mutant that the first ones did not find."""
+    if before is None or after.verdict == FOUND:
+        return after
+    return before if UNDECIDED == before.verdict or UNREACHED == after.verdict else after
+
+
 def together(first, second):
     """How many modules two paths have in common."""
     count = 0
