@@ -79,6 +79,7 @@ dev_test() {
     part "building the unit tests" shown test "${unit_tests[@]}" --no-run
     part "building the tests" shown test "${other_tests[@]}" --no-run
     part "tests" run_tests
+    part_mutants
     part_clients
     part_prometheus
     part_completion
@@ -213,6 +214,15 @@ built_by_go() {
     have go || PATH="$PATH:/usr/local/go/bin"
     have go || return 1
     (cd "$1" && limited 900 go build -buildvcs=false -o "$made" "$2" >/dev/null 2>&1)
+}
+
+# Whether the mutation tool's verdicts are right.
+part_mutants() {
+    if ! have python3; then
+        skip "the mutation tool: no python3"
+        return 0
+    fi
+    part "the mutation tool" limited 600 python3 tests/mutants/check.py
 }
 
 # Other people's clients against the listening simulators: what the fakes say must satisfy those

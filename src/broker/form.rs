@@ -97,6 +97,8 @@ mod tests {
             assert!(parse(text).is_err(), "{text}");
         }
         assert!(parse(&vec!["a=b"; MAX_PARAMS + 1].join("&")).is_err());
+        let named = |length: usize| parse(&format!("{}=b", "a".repeat(length)));
+        assert!(named(MAX_NAME).is_ok() && named(MAX_NAME + 1).is_err());
     }
 
     #[test]

@@ -260,6 +260,48 @@ body = "{{ title | tojson }}"
         BrokerPolicy::read(&file, owner).map_err(|error| error.to_string())
     }
 
+    /// The first configuration of a machine has what its network says in the place of what its template does.
+    #[test]
+    fn a_machines_nameserver_is_its_templates_or_its_networks() {
+        let text = r#"
+version = 1
+[kubernetes]
+kubeconfig = "/etc/pve-autoscaler/kubeconfig"
+[region.home]
+vmids = "9000-9099"
+[template.debian]
+vmid = 900
+nameserver = "192.0.2.1"
+searchdomain = "example.org"
+[instance_type.s]
+cores = 2
+memory = "4GiB"
+[pool.small]
+template = "debian"
+instance_types = ["s"]
+max = 3
+network = "lan"
+[pool.small.join]
+method = "command"
+command = "join"
+[network.lan]
+subnet = "192.0.2.0/24"
+ranges = ["192.0.2.50-192.0.2.99"]
+nameservers = ["192.0.2.251"]
+searchdomain = "lan.example.org"
+"#;
+        let policy = read(text).expect("a policy");
+        let servers: Vec<&str> = policy.guest.nameservers.iter().map(|one| &**one).collect();
+        assert_eq!(servers, ["192.0.2.1", "192.0.2.251"]);
+        let domains: Vec<&str> = policy
+            .guest
+            .searchdomains
+            .iter()
+            .map(|one| &**one)
+            .collect();
+        assert_eq!(domains, ["example.org", "lan.example.org"]);
+    }
+
     #[test]
     fn the_policy_is_the_daemons_although_no_text_is_tried() {
         let settings = crate::config::parse(TEXTS, "file").unwrap_or_else(|e| panic!("{e}"));

@@ -210,15 +210,104 @@ mod tests {
 
     use super::*;
 
+    const PRINTED: &str = r#"{"ticket":"a","token":"b"}"#;
+
+    fn program(folder: &tempfile::TempDir, name: &str, script: &str) -> PathBuf {
+        let path = folder.path().join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&path, mode).expect("it is ours");
+        path
+    }
+
     /// Tickets by a program that prints this in Perl's place.
     fn printing(folder: &tempfile::TempDir, text: &str) -> Tickets {
-        let (perl, printed) = (folder.path().join("perl"), folder.path().join("printed"));
-        std::fs::write(&printed, text).expect("written");
-        let script = format!("#!/bin/sh\nexec cat '{}'\n", printed.display());
-        std::fs::write(&perl, script).expect("written");
-        let mode = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(&perl, mode).expect("it is ours");
-        Tickets::new(perl, folder.path().join("none"))
+        print(folder, text);
+        let at = folder.path().display();
+        let script = format!("pwd >>'{at}/runs'; exec cat '{at}/printed'");
+        Tickets::new(program(folder, "perl", &script), folder.path().join("none"))
+    }
+
+    fn print(folder: &tempfile::TempDir, text: &str) {
+        std::fs::write(folder.path().join("printed"), text).expect("written");
+    }
+
+    /// A line for each run of the program in Perl's place.
+    fn runs(folder: &tempfile::TempDir) -> Vec<String> {
+        let text = std::fs::read_to_string(folder.path().join("runs")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Time passes, but for programs.
+    async fn pass(time: Duration) {
+        tokio::time::pause();
+        tokio::time::advance(time).await;
+        tokio::time::resume();
+    }
+
+    #[tokio::test]
+    async fn a_ticket_is_renewed_after_an_hour_beside_the_calls_that_go_on_with_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let tickets = printing(&folder, PRINTED);
+        let first = tickets.get().await.expect("a ticket");
+        pass(RENEW).await;
+        let waits = tickets.run.lock().await;
+        assert_eq!(tickets.get().await.expect("at once").made, first.made);
+        drop(waits);
+        assert_eq!(tickets.get().await.expect("at once").made, first.made);
+        for _ in 0..2_000 {
+            if tickets
+                .held()
+                .is_some_and(|(held, _)| held.made != first.made)
+            {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_ne!(tickets.get().await.expect("the next one").made, first.made);
+        // Perl begins in a place of its own.
+        assert_eq!(runs(&folder), ["/", "/"]);
+    }
+
+    #[tokio::test]
+    async fn a_ticket_that_could_not_be_renewed_in_its_time_is_used_no_more() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let tickets = printing(&folder, PRINTED);
+        let first = tickets.get().await.expect("a ticket");
+        pass(LIFE).await;
+        print(&folder, "");
+        assert!(tickets.get().await.is_err(), "{first:?}");
+    }
+
+    #[tokio::test]
+    async fn perl_that_fails_is_not_asked_again_at_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let tickets = printing(&folder, "");
+        let why = tickets.get().await.expect_err("nothing is printed");
+        assert_eq!(tickets.get().await.expect_err("nor now"), why);
+        assert_eq!(runs(&folder).len(), 1);
+        print(&folder, PRINTED);
+        pass(PAUSE).await;
+        tickets.get().await.expect("a ticket");
+        assert_eq!(runs(&folder).len(), 2);
+    }
+
+    /// PVE's own code renews its key there, which the sandbox forbids. Another failure would be the same outside.
+    #[tokio::test]
+    async fn a_ticket_whose_key_must_be_renewed_is_made_outside_of_the_sandbox() {
+        for (why, way) in [
+            ("cannot write authkey.key", &["inside", "outside"][..]),
+            ("no quorum", &["inside"]),
+        ] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let at = folder.path().display();
+            let inside = format!("echo inside >>'{at}/runs'; echo '{why}' >&2; exit 1");
+            let outside = format!("echo outside >>'{at}/runs'; echo '{PRINTED}'");
+            let perl = program(&folder, "perl", &inside);
+            let tickets = Tickets::new(perl, program(&folder, "systemd-run", &outside));
+            assert_eq!(tickets.get().await.is_ok(), way.len() == 2, "{why}");
+            assert_eq!(runs(&folder), way, "{why}");
+        }
     }
 
     /// Headers that are marked so are shown by nobody: not by the ticket's own `Debug`, and not by what logs requests.
@@ -253,7 +342,7 @@ mod tests {
     #[tokio::test]
     async fn a_ticket_that_is_refused_late_does_not_take_the_next_one_away() {
         let folder = tempfile::tempdir().expect("a folder");
-        let tickets = printing(&folder, r#"{"ticket":"a","token":"b"}"#);
+        let tickets = printing(&folder, PRINTED);
         let first = tickets.get().await.expect("a ticket");
         assert_eq!(tickets.get().await.expect("the same").made, first.made);
         tickets.refused(&first);

@@ -14,19 +14,33 @@ use std::fs;
 
 use anyhow::Context as _;
 
-/// Asked by each mutant whether it is on.
-const SWITCH: &str = "
+/// Asked by each mutant whether it is on; `{}` stands for the highest number. With `MUTANTS_REACHED`, the name of a file,
+/// each mutant that asks is written there once: which tests come by it.
+const SWITCH: &str = r#"
 pub(crate) mod mutant_switch {
+    use std::io::Write as _;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     static ON: std::sync::LazyLock<u32> = std::sync::LazyLock::new(|| {
-        let on = std::env::var(\"MUTANT\").ok();
+        let on = std::env::var("MUTANT").ok();
         on.and_then(|on| on.parse().ok()).unwrap_or(0)
     });
+    static REACHED: std::sync::LazyLock<Option<std::fs::File>> = std::sync::LazyLock::new(|| {
+        let name = std::env::var_os("MUTANTS_REACHED")?;
+        Some(std::fs::File::create(name).expect("a file for what is reached"))
+    });
+    static SEEN: [AtomicBool; {} + 1] = [const { AtomicBool::new(false) }; {} + 1];
 
     pub(crate) fn on(mutant: u32) -> bool {
+        if let Some(mut file) = REACHED.as_ref()
+            && !SEEN[mutant as usize].swap(true, Ordering::Relaxed)
+        {
+            file.write_all(format!("{mutant}\n").as_bytes()).expect("what is reached can be written");
+        }
         *ON == mutant
     }
 }
-";
+"#;
 
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -63,5 +77,6 @@ fn main() -> anyhow::Result<()> {
             .with_context(|| format!("writing {file}"))?;
     }
     let text = fs::read_to_string(&root).with_context(|| format!("reading {root}"))?;
-    fs::write(&root, text + SWITCH).with_context(|| format!("writing {root}"))
+    let switch = SWITCH.replace("{}", &number.to_string());
+    fs::write(&root, text + &switch).with_context(|| format!("writing {root}"))
 }

@@ -824,3 +824,43 @@ fn a_task_is_one_of_ours_by_every_part_of_its_id() {
     assert!(!upid("qmstart", "9001", "scaler@pve:"));
     assert!(!upid("qmstart", "9001", "root@pam:more"));
 }
+
+/// A storage's images are listed, and other files of it where the policy makes something of them.
+#[test]
+fn of_a_storage_those_files_are_listed_that_the_policy_has_a_use_for() {
+    for (isos, new_vms, iso, import) in [
+        (false, false, false, false),
+        (true, false, true, false),
+        (false, true, true, true),
+        (true, true, true, true),
+    ] {
+        let mut policy = policy();
+        if !isos {
+            policy.allow.iso_storages.clear();
+        }
+        if !new_vms {
+            policy.allow.new_vms.clear();
+        }
+        for (content, may) in [
+            ("images", true),
+            ("iso", iso),
+            ("import", import),
+            ("backup", false),
+        ] {
+            let judged = values::images_or_isos(&policy, content);
+            assert_eq!(judged.is_ok(), may, "{content}: {isos} {new_vms}");
+        }
+    }
+}
+
+/// It is compared with the VM's own, part by part.
+#[test]
+fn the_firmwares_tables_are_no_longer_than_what_is_compared() {
+    let mut policy = policy();
+    let named = [("smbios1".to_owned(), "sku=a".to_owned())];
+    let options = [("debian-13".to_owned(), named.into_iter().collect())];
+    policy.allow.template_options = options.into_iter().collect();
+    let most = "uuid=x".to_owned() + &"y".repeat(512 - 6);
+    assert_eq!(values::smbios(&policy, &most), Ok(()));
+    assert!(values::smbios(&policy, &(most + "y")).is_err());
+}

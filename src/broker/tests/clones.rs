@@ -227,6 +227,44 @@ async fn the_same_clone_may_be_asked_for_again_and_another_not() {
     assert_eq!(reply.outcome, "refused-by-broker", "{reply:?}");
 }
 
+/// What a machine is cloned from, and whether its VM is there, tells a call that is asked for again from another clone over that VM.
+#[tokio::test]
+async fn a_machine_that_is_there_or_of_another_template_is_not_cloned_again() {
+    let rig = rig::rig();
+    rig.world.set(200, "name", json!("debian-13"));
+    assert_eq!(rig.clone_of(9000, 9050, &mark(9050)).await.outcome, "done");
+    rig.world.placeholder(9050);
+    let reply = rig.clone_of(200, 9050, &mark(9050)).await;
+    let said = String::from_utf8_lossy(&reply.body).into_owned();
+    assert!(said.contains("already exists"), "{said}");
+    rig.world.put(9050, &mark(9050).line());
+    let start = format!("/nodes/{HOST}/qemu/9050/status/start");
+    assert_eq!(rig.send("POST", &start, &[]).await.outcome, "done");
+    let reply = rig.clone_of(9000, 9050, &mark(9050)).await;
+    let said = String::from_utf8_lossy(&reply.body).into_owned();
+    assert!(said.contains("already exists"), "{said}");
+}
+
+/// PVE did not answer the clone of a machine that showed its mark later: it came, so nothing is awaited any more at its VMID.
+#[tokio::test]
+async fn a_vmid_can_be_had_at_once_after_a_machine_that_was_there() {
+    let rig = rig::rig();
+    let path = format!("/nodes/{HOST}/qemu/9000/clone");
+    rig.world.answer(&path, 596, &Value::Null);
+    rig.clone_of(9000, 9050, &mark(9050)).await;
+    rig.world.answer(&path, 200, &json!({"data": UPID}));
+    rig.world.put(9050, &mark(9050).line());
+    let start = format!("/nodes/{HOST}/qemu/9050/status/start");
+    assert_eq!(rig.send("POST", &start, &[]).await.outcome, "done");
+    rig.world.vms.lock().expect("held").remove(&9050);
+    let other = Mark {
+        machine: "small-other".into(),
+        ..mark(9050)
+    };
+    let reply = rig.clone_of(9000, 9050, &other).await;
+    assert_eq!(reply.outcome, "done", "{reply:?}");
+}
+
 /// A clone of which nothing is known holds its VMID for the quarantine, and no longer.
 #[tokio::test(start_paused = true)]
 async fn a_vmid_can_be_had_after_the_quarantine_of_a_clone_that_nobody_knows_of() {

@@ -267,4 +267,8 @@ async fn a_configured_vm_gets_no_other_affinity_with_a_cpu_of_another_machine() 
     assert_eq!(write(&rig, 9050, "cores", "8").await.outcome, "done");
     let reply = write(&rig, 9050, "affinity", "8-15").await;
     assert_eq!(reply.outcome, "refused-by-broker", "{reply:?}");
+    // What it has it keeps: nothing is given to it.
+    rig.world.set(9050, "affinity", serde_json::json!("8-15"));
+    let reply = write(&rig, 9050, "affinity", "8-15").await;
+    assert_eq!(reply.outcome, "done", "{reply:?}");
 }

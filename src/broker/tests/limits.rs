@@ -119,6 +119,22 @@ async fn marked_vms_count_whoever_made_them_and_others_do_not() {
     assert_eq!(done, 2, "{said:?}");
 }
 
+/// Nobody can look at them, so that their names would make them machines.
+#[tokio::test]
+async fn a_container_or_a_template_with_a_machines_name_is_no_machine() {
+    for (kind, template, counts) in [("qemu", 0, true), ("lxc", 0, false), ("qemu", 1, false)] {
+        let rig = empty(limited(|pool| pool.max = 1));
+        let row = serde_json::json!({"type": kind, "node": HOST, "vmid": 9040, "name": "small-12345", "template": template});
+        let host = serde_json::json!({"type": "node", "node": HOST, "status": "online"});
+        let all = serde_json::json!({ "data": [host, row] });
+        rig.world.answer("/cluster/resources", 200, &all);
+        let config = format!("/nodes/{HOST}/qemu/9040/config");
+        rig.world.answer(&config, 595, &serde_json::Value::Null);
+        let said = clones(&rig, 9020..9021).await;
+        assert_eq!(!said[0].starts_with("done"), counts, "{kind}: {said:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_lost_its_mark_stops_counting() {
     let rig = rig_with(limited(|pool| pool.max = 2));

@@ -255,6 +255,13 @@ fn a_placeholder_may_be_another_clones_that_did_not_end_well() {
         ..clone_intent()
     };
     assert_eq!(owned::others_clone(&tasks, &twice, &none), None);
+    // The second call was answered, the first one may have come as well: the known task is none of those that are looked for.
+    let first_is_open = CloneIntent {
+        unanswered: vec![ASKED],
+        ..answered
+    };
+    let tasks = [&own, &two[0]].map(|upid| task(upid, false, true));
+    assert_eq!(owned::others_clone(&tasks, &first_is_open, &none), None);
 }
 
 #[test]

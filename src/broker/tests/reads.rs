@@ -423,3 +423,35 @@ async fn refusals_are_counted_when_they_are_many_and_no_change_is_lost() {
     flood().await;
     assert_eq!(of(&lines.taken(), "outcome=\"refused-by-broker\""), 30);
 }
+
+/// What the broker says of itself takes nothing, and asks PVE for its version once.
+#[tokio::test]
+async fn the_brokers_own_page_is_a_plain_read() {
+    let rig = rig();
+    let version = json!({"data": {"version": "9.2.11"}});
+    rig.world.answer("/version", 200, &version);
+    let ask = async |method: &str, query: Option<&str>, body: &[u8]| {
+        let raw = RawRequest {
+            method,
+            path: "/broker/info",
+            query,
+            content_type: None,
+            body,
+        };
+        rig.service.answer(PEER, raw).await
+    };
+    for (method, query, body) in [
+        ("POST", None, &b""[..]),
+        ("GET", Some("a=b"), b""),
+        ("GET", None, b"a=b"),
+    ] {
+        let reply = ask(method, query, body).await;
+        assert_eq!(reply.outcome, "refused-by-broker", "{method} {query:?}");
+    }
+    for _ in 0..2 {
+        let reply = ask("GET", None, b"").await;
+        let said: serde_json::Value = serde_json::from_slice(&reply.body).expect("JSON");
+        assert_eq!(said["data"]["pve_version"], "9.2.11", "{said}");
+    }
+    assert_eq!(rig.world.sent.lock().expect("held").len(), 1);
+}

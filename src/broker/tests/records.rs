@@ -115,6 +115,26 @@ async fn an_intent_is_withdrawn_when_its_vmid_is_seen_to_be_anothers() {
         let said = rig.said("DELETE", VM, &[("purge", "1")]).await;
         assert!(said.contains("no intent of ours"), "{said}");
     }
+    // So it is where another machine of ours is there, or a template.
+    let rig = old_intent().await;
+    let other = Mark {
+        machine: "small-other".into(),
+        ..mark(9050)
+    };
+    rig.world.put(9050, &other.line());
+    rig.send("GET", CONFIG, &[]).await;
+    assert_eq!(rig.intent(9050), None);
+    let rig = old_intent().await;
+    rig.world.placeholder(9050);
+    rig.world.set(9050, "template", json!(1));
+    rig.send("GET", CONFIG, &[]).await;
+    assert_eq!(rig.intent(9050), None);
+    // An answer that cannot be read right says nothing.
+    let rig = old_intent().await;
+    rig.world.put(9050, "production");
+    rig.world.set(9050, "digest", Value::Null);
+    rig.send("GET", CONFIG, &[]).await;
+    assert!(rig.intent(9050).is_some());
     // So it is when the removal itself finds it.
     let rig = old_intent().await;
     rig.world.put(9050, "");
@@ -177,6 +197,23 @@ async fn an_intent_is_withdrawn_when_nothing_comes_of_it() {
     rig.world.vms.lock().expect("held").remove(&9001);
     look(&rig).await;
     assert_eq!(rig.intent(9001), None);
+}
+
+/// A call that PVE did not answer may still begin a clone, but not at a VMID that something else has.
+#[tokio::test]
+async fn an_open_intent_is_withdrawn_when_its_vmid_is_taken() {
+    for (kind, kept) in [("qemu", true), ("lxc", false)] {
+        let rig = rig();
+        let clone = format!("/nodes/{HOST}/qemu/9000/clone");
+        rig.world.answer(&clone, 596, &Value::Null);
+        rig.clone_of(9000, 9050, &mark(9050)).await;
+        let entry = json!({"type": kind, "vmid": 9050, "node": HOST});
+        let host = json!({"type": "node", "node": HOST, "status": "online"});
+        rig.world
+            .answer("/cluster/resources", 200, &json!({ "data": [host, entry] }));
+        rig.send("GET", "/cluster/resources", &[]).await;
+        assert_eq!(rig.intent(9050).is_some(), kept, "{kind}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

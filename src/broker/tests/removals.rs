@@ -1,6 +1,10 @@
 //! Removals that were cut short: what PVE leaves goes when, and only when, the removal was ours.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use super::rig::{self, Rig};
 use super::world::{CLUSTER, HOST, UPID, mark};
@@ -209,6 +213,35 @@ async fn a_removal_is_forgotten_once_the_vm_is_gone_or_another_has_its_vmid() {
     assert_eq!(removal(&rig, 9001), None, "another machine is there");
     let record = rig.intent(9001).expect("recorded");
     assert_eq!(record["machine"], json!("small-other"));
+}
+
+/// What is recorded of a machine may be gone before its removal is over.
+#[tokio::test]
+async fn a_removal_is_forgotten_where_nothing_else_is_recorded() {
+    let rig = interrupted().await;
+    rig.service.intents.forget(9001).expect("forgotten");
+    rig.world.vms.lock().expect("held").remove(&9001);
+    rig.send("GET", "/cluster/resources", &[]).await;
+    assert_eq!(removal(&rig, 9001), None);
+}
+
+/// PVE must have time to answer, or nobody knows whether the VM goes.
+#[tokio::test(start_paused = true)]
+async fn a_removal_whose_checks_took_its_time_is_not_sent() {
+    for (seconds, outcome) in [(36, "done"), (38, "not-sent")] {
+        let rig = rig::rig();
+        let hang = Arc::new(Semaphore::new(0));
+        *rig.world.hang.lock().expect("held") = Some(Arc::clone(&hang));
+        let late = async {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            hang.add_permits(100);
+        };
+        let (reply, ()) = tokio::join!(destroy(&rig), late);
+        assert_eq!(reply.outcome, outcome, "{seconds} s: {reply:?}");
+        let sent = outcome == "done";
+        assert_eq!(!rig.world.changes().is_empty(), sent);
+        assert_eq!(removal(&rig, 9001).is_some(), sent);
+    }
 }
 
 /// A removal without an answer may still be carried out: what it leaves must be known then.

@@ -26,6 +26,7 @@ use crate::sim::pve::{AdminAct, PveSpec};
 use crate::sim::world::{World, WorldSpec};
 use crate::sim::{guests::GuestSpec, kube::KubeSpec, workload::Workload, workload::WorkloadPods};
 mod asking;
+mod beginning;
 mod damaged;
 mod opening;
 
