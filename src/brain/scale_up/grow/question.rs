@@ -10,6 +10,7 @@ use super::draft::{
     FixedPlace, LaunchOption, LaunchOptionClass, LaunchOptionSet, LaunchSite, Lot, Problem,
 };
 use super::min_lots::MinLots;
+use super::one_domain;
 use super::pending::PendingGroups;
 use super::planner::Planner;
 use super::view::PlanView;
@@ -122,6 +123,7 @@ pub(super) fn pose_question(
         deals: true,
         looks: Cell::default(),
     };
+    one_domain::leave_out_spread(&mut problem);
     tie(&mut problem);
     Some((problem, nodes))
 }

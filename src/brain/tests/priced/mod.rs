@@ -173,6 +173,15 @@ fn plans_of_1_000_pods_cost_little_more_than_the_best_known() {
     }
 }
 
+/// Priorities of pods that all have a place, and spread over racks where there is one, make no plan more expensive.
+#[test]
+fn rules_that_nothing_depends_on_cost_nothing() {
+    for (pods, part) in [(20, 8), (50, 20)] {
+        let throw = |number| World::throw(pods, number).with_idle_rules();
+        tally_of(worlds(part), QUICK, pods, throw).judge(pods);
+    }
+}
+
 /// Plans for which several machines have to share their pods anew at once, or the last pods in the one way there is.
 #[test]
 fn plans_cost_what_the_best_known_does_where_few_ways_of_sharing_pods_are_cheap() {

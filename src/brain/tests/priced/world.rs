@@ -3,7 +3,10 @@
 use super::packing::{Bin, Item, Packing};
 use crate::tests::lab::{Lab, lab};
 use crate::tests::sizing::SeededRng;
-use model::scheduling::{LabelSelector, Labels, PodTerm};
+use model::scheduling::{LabelSelector, Labels, PodTerm, SpreadConstraint};
+
+/// A topology key that is a label of the pool.
+const RACK: &str = "rack";
 
 /// Cores and GiB.
 const TYPES: [(u32, u32); 6] = [(2, 4), (4, 8), (8, 16), (16, 32), (4, 16), (16, 16)];
@@ -50,6 +53,8 @@ pub(super) struct World {
     lots: Vec<Lot>,
     /// A DaemonSet takes one unit of cores and one of memory of each node.
     daemon: bool,
+    /// Alike pods have a priority of their own, and are spread over racks, of which there is one.
+    idle_rules: bool,
 }
 
 impl World {
@@ -74,6 +79,14 @@ impl World {
         World::of(sizes, pods, (number, rng))
     }
 
+    /// The world with rules that no plan needs a machine more for.
+    pub(super) fn with_idle_rules(self) -> World {
+        World {
+            idle_rules: true,
+            ..self
+        }
+    }
+
     fn of(sizes: Vec<(u32, u32)>, pods: u32, (number, mut rng): (u64, SeededRng)) -> World {
         let own_prices = rng.below(2) == 0;
         let size = |(cores, gib): (u32, u32)| Size {
@@ -88,6 +101,7 @@ impl World {
             sizes: sizes.into_iter().map(size).collect(),
             lots: Vec::new(),
             daemon: number % 3 == 1,
+            idle_rules: false,
         };
         let all_differ = number % 3 == 2;
         let some_apart = rng.below(2) == 0;
@@ -177,6 +191,11 @@ impl World {
         lab = lab
             .pool("workers", &names)
             .edit_pool("workers", |pool| pool.max_pods = 500);
+        if self.idle_rules {
+            lab = lab.edit_pool("workers", |pool| {
+                pool.labels.insert(RACK.into(), "one".into());
+            });
+        }
         if self.daemon {
             lab = lab.daemon("agent", MILLI, MIB);
         }
@@ -190,13 +209,20 @@ impl World {
                 units(lot.cpu) * MILLI,
                 units(lot.memory) * MIB,
             );
+            let own = LabelSelector {
+                labels: Labels::from([("app".into(), name.as_str().into())]),
+                ..LabelSelector::default()
+            };
+            if self.idle_rules {
+                lab = lab.shapes(&format!("{name}-"), |shape| {
+                    shape.priority = i32::try_from(at % 5).expect("few");
+                    shape.spread.push(spread(RACK, &own));
+                });
+            }
             if lot.apart {
                 lab = lab.shapes(&format!("{name}-"), |shape| {
                     shape.pod_anti_affinity.push(PodTerm {
-                        selector: Some(LabelSelector {
-                            labels: Labels::from([("app".into(), name.as_str().into())]),
-                            ..LabelSelector::default()
-                        }),
+                        selector: Some(own.clone()),
                         topology_key: "kubernetes.io/hostname".into(),
                         ..PodTerm::default()
                     });
@@ -204,5 +230,18 @@ impl World {
             }
         }
         lab
+    }
+}
+
+fn spread(key: &str, own: &LabelSelector) -> SpreadConstraint {
+    SpreadConstraint {
+        max_skew: 1,
+        topology_key: key.into(),
+        hard: true,
+        selector: Some(own.clone()),
+        min_domains: None,
+        match_label_keys: Vec::new(),
+        honor_affinity: true,
+        honor_taints: false,
     }
 }

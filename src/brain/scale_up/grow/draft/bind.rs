@@ -21,6 +21,9 @@ const MAX_MACHINES_ASKED: usize = 48;
 /// Options of the next machine for which each of them is asked, at most.
 const MAX_OPTIONS_ASKED: usize = 8;
 
+/// Hosts of options that are asked for the price of one look ([`Problem::look`]).
+const SITES_A_LOOK: usize = 16;
+
 /// What options are ordered by where one resource runs short.
 type SizeOf = fn(&LaunchOption) -> (i64, i64);
 
@@ -232,15 +235,23 @@ impl Draft<'_> {
         self.machines[at].bound = Some((option, site));
     }
 
+    /// How many looks it takes to ask the hosts of all options of a machine: with many types on many hosts that is most of the work.
+    fn looks_at_sites(&self, at: DraftMachineIndex) -> usize {
+        let options = self.machines[at].options.iter();
+        let sites = options.map(|option| self.problem.options[option].sites.len());
+        1 + sites.sum::<usize>() / SITES_A_LOOK
+    }
+
     /// Binds a machine to an option that another makes way for, by becoming one of another option or going to another host.
     fn make_way(&mut self, at: DraftMachineIndex) -> bool {
         let mut asked = 0;
+        let looks = self.looks_at_sites(at);
         for other in self.machines.indexes() {
             let Some((option, site)) = self.machines[other].bound.filter(|_| other != at) else {
                 continue;
             };
             asked += 1;
-            if asked > MAX_MACHINES_ASKED || !self.problem.look(1) {
+            if asked > MAX_MACHINES_ASKED || !self.problem.look(looks) {
                 return false;
             }
             self.limits.give(self.problem, option, site);
@@ -304,7 +315,8 @@ impl Draft<'_> {
             least(machine).map(|(first, _)| first) < bound(machine).map(|(first, _)| first)
         };
         // One alone has been asked to make way.
-        if others.iter().filter(smaller).count() < 2 || !self.problem.look(others.len()) {
+        let looks = others.len().saturating_mul(self.looks_at_sites(at));
+        if others.iter().filter(smaller).count() < 2 || !self.problem.look(looks) {
             return false;
         }
         // The largest first, which fit on fewest hosts.

@@ -187,8 +187,14 @@ fn raise_urgency(
 type LotOrder = (Reverse<i32>, usize, Reverse<i128>);
 
 /// By lot: its priority, or the highest of the lots that follow its pods and cannot be placed before them.
+///
+/// Where all pods have a place in the plan there is, none comes before another: no better plan leaves one out, and pods that are packed by
+/// priority fill machines worse.
 fn priorities(problem: &Problem) -> IndexVec<LotIndex, i32> {
     let lots = problem.lots.iter();
+    if problem.rank.lost == 0 {
+        return lots.map(|_| 0).collect();
+    }
     let mut priorities: IndexVec<LotIndex, i32> = lots.map(|lot| lot.priority).collect();
     loop {
         let mut wanted: IndexVec<TallyIndex, Option<i32>> =
