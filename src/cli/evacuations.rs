@@ -1,9 +1,11 @@
 //! What `status` says of hosts that a person evacuates: each machine that is there yet, and what it waits for. Pure.
 
+use std::collections::BTreeSet;
+
 use super::render::{one_line, section, whole_seconds};
 use crate::controller::status::{DaemonStatus, MachineStatus, WhyNodeStays};
 use crate::controller::wording::kept_until;
-use crate::model::reasons::{HostNote, Kept, Reasons, WaitsFor};
+use crate::model::reasons::{HostNote, Kept, Reasons, Refusals, Unneeded, WaitsFor};
 use crate::model::region::{Busy, Step};
 use crate::model::time::Time;
 use crate::model::words;
@@ -89,27 +91,42 @@ fn tell_what_keeps(stays: &WhyNodeStays) -> String {
                 pod: pod.clone(),
                 refused: Reasons::default(),
             };
-            short.to_string() + &tell_only_cause(refused)
+            short.to_string() + &tell_main_cause(refused)
         }
         other => other.to_string(),
     }
 }
 
-/// Why no machine can be made, where all pools and types have one cause, such as a pool at its `max`.
-fn tell_only_cause(refused: &Reasons) -> String {
-    let mut causes: Vec<String> = refused.values().map(ToString::to_string).collect();
-    causes.sort_unstable();
-    causes.dedup();
-    match &causes[..] {
+/// Why no machine can be made: the limits, such as a pool at its `max`, that alone keep it from being made with some pools and types; else
+/// the cause where all have the same.
+fn tell_main_cause(refused: &Reasons) -> String {
+    let limited = refused.values().filter(|of_place| {
+        let mut reasons = of_place.iter();
+        reasons.all(|reason| reason.is_limit())
+    });
+    let limits = list_different(limited);
+    if !limits.is_empty() {
+        return format!(": {}; it waits until that changes", limits.join("; "));
+    }
+    match &list_different(refused.values())[..] {
         [cause] => format!(": {cause}"),
         _ => String::new(),
     }
 }
 
+/// Refusals in words, what many say alike once.
+fn list_different<'r>(refused: impl Iterator<Item = &'r Refusals>) -> Vec<String> {
+    let words: BTreeSet<String> = refused.map(ToString::to_string).collect();
+    words.into_iter().collect()
+}
+
 /// A rule that keeps a node. A time alone does not say which rule it is of: its name does.
 fn tell_rule(why: &Kept) -> String {
     match why {
-        Kept::NotLongEnough { .. } => format!("{}: {why}", why.reason()),
+        Kept::NotLongEnough {
+            state: Unneeded::Unneeded,
+            ..
+        } => format!("{}: {why}", why.reason()),
         _ => why.to_string(),
     }
 }
@@ -122,7 +139,7 @@ mod tests {
     use crate::model::cluster::ObjectKey;
     use crate::model::cpus::CpuSet;
     use crate::model::network::NicAddresses;
-    use crate::model::reasons::{GivenUp, Refused, Unneeded};
+    use crate::model::reasons::{GivenUp, Refused};
     use crate::model::region::Failure;
     use crate::model::report::HostState;
     use crate::model::time::Span;
@@ -178,6 +195,32 @@ mod tests {
             pod: Some(ObjectKey::new("shop", "web-1")),
             refused: Reasons::new([("*".into(), Refused::NoFreeVmid.into())].into()),
         };
+        let max = Refused::PoolMax {
+            machines: 5,
+            max: 5,
+            planned: 0,
+        };
+        let too_small = || Refused::NoneOfHosts {
+            hosts: 1,
+            first: Vec::new(),
+        };
+        let both = Refusals {
+            first: Arc::new(too_small()),
+            more: vec![Arc::new(max.clone())],
+        };
+        let small: Refusals = too_small().into();
+        let at_max = WaitsFor::NoMachine {
+            pod: Some(ObjectKey::new("shop", "web-1")),
+            refused: Reasons::new(
+                [
+                    ("p/l".into(), max.clone().into()),
+                    ("p/m".into(), max.into()),
+                    ("p/s".into(), both),
+                    ("q/s".into(), small),
+                ]
+                .into(),
+            ),
+        };
         let comes = WaitsFor::MachineComing {
             machine: "p-x".into(),
         };
@@ -216,6 +259,7 @@ mod tests {
             ("p-h", machine(Step::Done, false, None)),
             ("p-i", machine(Step::Done, true, Some(not_ready))),
             ("p-j", machine(Step::Done, true, None)),
+            ("p-k", machine(Step::Done, true, Some(at_max))),
         ];
         let mut status = DaemonStatus {
             hosts: [(
@@ -236,15 +280,16 @@ mod tests {
         let wanted = [
             "Evacuated hosts",
             "  HOST  FOR  MACHINE  WHAT BECOMES OF IT",
-            "  pve2  3m   p-a      its pod shop/web-1 fits on no other node, and no machine can be made for it: no VMID is free",
+            "  pve2  3m   p-a      its pod shop/web-1 fits on no other node, and no machine can be made for it now: no VMID is free; it waits until that changes",
             "  pve2  3m   p-b      p-x is on its way in its place",
             "  pve2  3m   p-c      leaves: drain, for 5s",
             "  pve2  3m   p-d      on its way up; it goes once it works",
             "  pve2  3m   p-f      it failed to become a node",
             "  pve2  3m   p-g      leaves",
             "  pve2  3m   p-h      it has no node any more",
-            "  pve2  3m   p-i      NotUnreadyLongEnough: since 2026-11-18T11:03:40Z, that is 3m of 20m (pod shop/web-1)",
+            "  pve2  3m   p-i      not Ready since 2026-11-18T11:03:40Z, that is 3m of 20m (pod shop/web-1)",
             "  pve2  3m   p-j      nothing is decided of it yet",
+            "  pve2  3m   p-k      its pod shop/web-1 fits on no other node, and no machine can be made for it now: pool limit: it has 5 machines, its max is 5; it waits until that changes",
             "  pve3  3m   -        it has no machine",
             "",
         ];

@@ -58,6 +58,24 @@ pub(super) fn fold(text: &str, columns: usize) -> String {
     out
 }
 
+/// The text with its sentences folded and its tables as they are: each row on one line, however long that is.
+pub(super) fn fold_prose(text: &str, columns: usize) -> String {
+    if columns < NOTHING {
+        return text.to_owned();
+    }
+    let mut out = String::with_capacity(text.len());
+    for line in text.lines() {
+        // Rows and what goes on below them stand further in, headings in capitals as well.
+        if line.starts_with(' ') {
+            out.push_str(line);
+            out.push('\n');
+        } else {
+            fold_line(&mut out, line, columns);
+        }
+    }
+    out
+}
+
 /// Sentences, a line each, that no table is among: none longer than `columns`, as far as words allow.
 pub(super) fn sentences(text: &str, columns: usize) -> String {
     if columns < NOTHING {
@@ -276,6 +294,29 @@ mod tests {
     }
 
     const WIDE: &str = "New machines\n  POOL/TYPE      FREE                   POD                                  NOW\n  workers/small  cpu 1.9, memory 3.5Gi  would not run: cpu: asks 5 of 1.9    yes\n  workers/big    cpu 3.9                would run                            no: the pool has its max of 3 nodes\n  … and 12 more; -o json has them all, and is for programs, which have no need of a terminal\n";
+
+    /// Found by it: below a table that is shown wide, sentences torn within a word.
+    #[test]
+    fn below_a_wide_table_sentences_are_folded() {
+        let text = "  TEMPLATE  NAME\n  debian    a-name-that-is-as-long-as-names-become\n\nNothing needs VM 4: `pve-autoscaler template prune` removes it.\n";
+        let wanted = "  TEMPLATE  NAME\n  debian    a-name-that-is-as-long-as-names-become\n\nNothing needs VM 4: `pve-autoscaler\n";
+        let folded = fold_prose(text, 40);
+        assert!(folded.starts_with(wanted), "{folded}");
+        let below = folded.lines().skip(4);
+        assert!(below.clone().count() > 0 && below.clone().all(|line| line.chars().count() <= 40));
+    }
+
+    /// Found by it: the time of a row in two lines, for a reason that is long.
+    #[test]
+    fn a_point_in_time_stays_whole_where_the_others_can_be_folded() {
+        let text = "  TIME (Europe/Berlin)  WHAT                                            WHY\n  2026-11-30 04:21:09   workers-abcde is a working node on the host pve1  after 44s, for a pod that waited for a place that nothing else had for it\n";
+        let folded = fold(text, 80);
+        assert!(folded.contains("2026-11-30 04:21:09"), "{folded}");
+        assert!(
+            folded.lines().all(|line| line.chars().count() <= 80),
+            "{folded}"
+        );
+    }
 
     #[test]
     fn wide_columns_before_the_last_are_folded_too() {

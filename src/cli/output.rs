@@ -92,8 +92,11 @@ impl OutputFormat {
     pub(super) fn laid_out(self, text: &str) -> String {
         let screen = Screen::now();
         let mut text = times::in_zone(&foreign::lines(text), &TimeZone::system());
-        if let Some(columns) = screen.columns.filter(|_| self == OutputFormat::Table) {
-            text = fold::fold(&text, columns);
+        if let Some(columns) = screen.columns {
+            text = match self {
+                OutputFormat::Wide => fold::fold_prose(&text, columns),
+                _ => fold::fold(&text, columns),
+            };
         }
         if screen.colours {
             fold::paint(&text)

@@ -668,7 +668,7 @@ mod tests {
             let cause = format!("its host {host} is evacuated since ");
             assert!(text.contains(&cause), "{text}");
         }
-        let row = "its pod default/web-1 fits on no other node, and no machine can be made for it; small/s2 (1)";
+        let row = "its pod default/web-1 fits on no other node, and no machine can be made for it now; small/s2 (1)";
         assert!(text.contains(row), "{text}");
         assert!(
             text.contains("small-x is on its way in its place\n"),

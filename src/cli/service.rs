@@ -28,6 +28,7 @@ use crate::controller::{control, evacuations};
 use crate::kubernetes::Connector;
 use crate::model::time::Span;
 use crate::pve::transport::Transport;
+use crate::record::{BeginCause, RecordStart};
 use crate::web::access::Access;
 use crate::web::metrics::Metered;
 use crate::web::{Health, Metrics};
@@ -287,10 +288,20 @@ pub(super) async fn run(options: ServiceOptions) -> Result<(), ServiceError> {
     shared.problem("panic", shared.panics.word());
     let mut outside = Outside::begin(&settings, &shared, &options).await?;
     systemd::ready(&shared.line());
+    let mut begins = RecordStart::default();
     loop {
-        match one_loop(&settings, &shared, &options, &mut outside).await? {
+        let ended = one_loop((&settings, begins), &shared, &options, &mut outside).await?;
+        begins = RecordStart {
+            cause: BeginCause::Again,
+            ..RecordStart::default()
+        };
+        match ended {
             LoopEnd::Told => return Ok(()),
-            LoopEnd::Reloaded(next) => settings = next,
+            LoopEnd::Reloaded(next) => {
+                begins.cause = BeginCause::Reloaded;
+                begins.changed = config::changed::changed_keys(&settings.text, &next.text);
+                settings = next;
+            }
             LoopEnd::Asked | LoopEnd::Ended(Ok(())) => {}
             LoopEnd::Ended(Err(error)) => {
                 tracing::error!(%error, "the control loop ended; it restarts in {} s", RESTART_PAUSE.as_secs());
@@ -306,14 +317,14 @@ pub(super) async fn run(options: ServiceOptions) -> Result<(), ServiceError> {
 
 /// Runs the loop with these settings until there is a reason not to, and ends it well.
 async fn one_loop(
-    settings: &Arc<Settings>,
+    (settings, begins): (&Arc<Settings>, RecordStart),
     shared: &Arc<ServiceShared>,
     options: &ServiceOptions,
     outside: &mut Outside,
 ) -> Result<LoopEnd, ServiceError> {
     shared.begin(settings);
     let stop = CancellationToken::new();
-    let work = work(settings, shared, options, stop.clone());
+    let work = work((settings, begins), shared, options, stop.clone());
     tokio::pin!(work);
     let why = loop {
         let why = tokio::select! {
@@ -462,7 +473,7 @@ async fn reloaded(
 /// Does the work until something ends it; nothing at all while nothing is configured. Ends early, and
 /// well, when it is told to.
 async fn work(
-    settings: &Arc<Settings>,
+    (settings, begins): (&Arc<Settings>, RecordStart),
     shared: &Arc<ServiceShared>,
     options: &ServiceOptions,
     stop: CancellationToken,
@@ -484,6 +495,7 @@ async fn work(
     let mut parts = parts.map_err(DaemonError::CannotBegin)?;
     let (observer, exporter) = spans::begin(settings, &shared.metrics);
     parts.observer = observer;
+    parts.begins = Some(begins);
     let ended = tokio::select! {
         biased;
         ended = daemon::run_until(parts, stop) => ended,
@@ -534,6 +546,7 @@ async fn parts(
         observer: shared.metrics.clone(),
         turns: shared.turns.clone(),
         wake_up: shared.wake_up.clone(),
+        begins: None,
     })
 }
 

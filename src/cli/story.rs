@@ -830,7 +830,7 @@ mod tests {
             verdict,
             Some(
                 "Verdict: NoReplacement: its host pve1 is evacuated since 2026-11-18T11:06:40Z; its pod shop/web-2 fits on no other node, and no \
-                 machine can be made for it; why stands below"
+                 machine can be made for it now; why stands below"
             )
         );
         let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));

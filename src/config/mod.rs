@@ -2,6 +2,7 @@
 //! key, value and what was expected.
 
 mod allow;
+pub mod changed;
 pub mod cloud_init;
 mod error;
 pub mod file;

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::controller::answers::{self, TurnQuestion};
 use crate::controller::askers::PersonOrder;
 use crate::controller::control::{
-    ControlAnswer, ControlCommand, EvacuationAnswer, EvacuationOrder,
+    ControlAnswer, ControlCommand, EvacuationAnswer, EvacuationOrder, unsigned_reason,
 };
 use crate::controller::state::{StateError, StateFiles};
 use crate::controller::status::DaemonStatus;
@@ -97,7 +97,10 @@ impl Answering {
         match self.state.set_paused(reason) {
             Ok(()) => {
                 match reason {
-                    Some(reason) => tracing::warn!(%reason, by, "paused"),
+                    Some(signed) => {
+                        let reason = unsigned_reason(signed, by);
+                        tracing::warn!(reason, by, "paused");
+                    }
                     None => tracing::info!(by, "resumed"),
                 }
                 let turn = self.fresh().await;

@@ -134,6 +134,17 @@ pub fn signed_reason(reason: &str, by: &str) -> String {
     }
 }
 
+/// The reason of a pause as it was given: without the name that [`signed_reason`] put to it.
+pub(super) fn unsigned_reason<'r>(signed: &'r str, by: &str) -> &'r str {
+    let own = signed.strip_suffix(&format!("(by {by})"));
+    let own = own.or_else(|| {
+        signed
+            .strip_suffix(&format!("by {by}"))
+            .filter(|own| own.is_empty())
+    });
+    own.map_or(signed, str::trim)
+}
+
 /// Who types: the user that became root by sudo, or the user of this process.
 pub fn person() -> String {
     let own = nix::unistd::geteuid();

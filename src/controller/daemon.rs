@@ -79,6 +79,8 @@ pub struct DaemonParts {
     pub turns: channel::Sender<Option<Arc<Turn>>>,
     /// Asks for a turn at once: a pause began or ended, somebody wants a plan.
     pub wake_up: Arc<Notify>,
+    /// Why the loop begins, for the record; `None`: the daemon was started.
+    pub begins: Option<crate::record::RecordStart>,
 }
 
 /// Why the loop ended.
@@ -103,10 +105,8 @@ pub enum DaemonError {
 /// # Errors
 /// The journal or the state directory cannot be used, or a task of ours ended.
 pub async fn run(parts: DaemonParts) -> Result<std::convert::Infallible, DaemonError> {
-    match run_until(parts, CancellationToken::new()).await {
-        Err(error) => Err(error),
-        Ok(()) => Err(DaemonError::TaskEnded("the loop".to_owned())),
-    }
+    run_until(parts, CancellationToken::new()).await?;
+    Err(DaemonError::TaskEnded("the loop".to_owned()))
 }
 
 /// Runs until `stop` is cancelled or it cannot go on. Either way it ends what is being done (the

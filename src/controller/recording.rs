@@ -21,7 +21,9 @@ use crate::model::policy::Policy;
 use crate::model::region::{Failure, RegionName, Step};
 use crate::model::snapshot::Snapshot;
 use crate::model::time::Span;
-use crate::record::{RecordLimits, RecordSender, RecordedTurn, TurnRecorder, WhenFull};
+use crate::record::{
+    RecordLimits, RecordSender, RecordStart, RecordedTurn, TurnRecorder, WhenFull,
+};
 
 /// The record of this loop, if one is wanted, and what is asked of the record beside the loop.
 #[derive(Debug)]
@@ -73,7 +75,11 @@ impl Recording {
             Clock::System => WhenFull::LeaveOut,
             Clock::Virtual { .. } | Clock::Settable { .. } => WhenFull::Wait,
         };
-        let recorder = TurnRecorder::begin(parts.state.record(), limits, full);
+        let start = RecordStart {
+            host: parts.identity.clone(),
+            ..parts.begins.clone().unwrap_or_default()
+        };
+        let recorder = TurnRecorder::begin(parts.state.record(), limits, full, start);
         let on = recorder.map(|recorder| On {
             recorder,
             policy: Arc::new(parts.settings.policy.clone()),

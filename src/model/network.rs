@@ -36,7 +36,7 @@ impl Family {
     }
 
     /// The address with this number.
-    fn address(self, number: u128) -> IpAddr {
+    pub fn address(self, number: u128) -> IpAddr {
         match self {
             // A number that was one of this family's is one again.
             Family::V4 => Ipv4Addr::from(u32::try_from(number).unwrap_or(u32::MAX)).into(),
@@ -46,7 +46,7 @@ impl Family {
 }
 
 /// An address as a number.
-fn number(address: IpAddr) -> u128 {
+pub fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => u128::from(u32::from(address)),
         IpAddr::V6(address) => u128::from(address),

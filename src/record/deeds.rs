@@ -135,11 +135,8 @@ impl<'a> FoundDeeds<'a> {
             let many = line.skipped.lost;
             self.tell(line.at, DeedKind::Lost { many });
         }
-        if let Some(program) = &line.program
-            && self.filter.is_open()
-        {
-            let program = program.clone();
-            self.tell(line.at, DeedKind::Begun { program });
+        if let Some(begun) = line.begun().filter(|_| self.filter.is_open()) {
+            self.tell(line.at, begun);
         }
         if let Some(asked) = line.asked.clone()
             && self.filter.is_open()

@@ -266,6 +266,17 @@ impl<R: Read> SegmentReader<R> {
     }
 }
 
+/// How the first record of a segment begins, `most` bytes at most; nothing is unfolded beyond that.
+pub(super) fn read_head(input: impl Read, most: usize) -> Option<String> {
+    let (bytes, _) = Frames::open(input).ok()?.next().ok()?;
+    let mut text = Vec::with_capacity(most);
+    let mut inflate = Decompress::new(false);
+    inflate
+        .decompress_vec(&bytes, &mut text, FlushDecompress::None)
+        .ok()?;
+    Some(String::from_utf8_lossy(&text).into_owned())
+}
+
 /// Up to which byte a segment consists of whole records, and how it ends after them. Unfolds nothing.
 pub(super) fn whole(input: impl Read) -> (u64, SegmentEnd) {
     let mut frames = match Frames::open(input) {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::beginning::{BeginCause, Beginning};
 use super::change::{RecordedState, StateDifference};
 use crate::model::action::Action;
 use crate::model::decision::Decision;
@@ -36,6 +37,8 @@ pub(super) enum LineContent<'a> {
     Whole {
         /// The program that decided.
         program: &'a str,
+        /// Why the segment begins.
+        beginning: &'a Beginning,
         /// See [`Decision`](What::Decision).
         number: u64,
         skipped: Skipped,
@@ -138,6 +141,9 @@ pub(super) struct ReadLine {
     pub(super) what: String,
     #[serde(default)]
     pub(super) program: Option<String>,
+    /// In no record of a program that did not tell it.
+    #[serde(default)]
+    beginning: Option<Value>,
     #[serde(default)]
     pub(super) number: Option<u64>,
     #[serde(default)]
@@ -178,6 +184,34 @@ pub(super) struct ReadLine {
 }
 
 impl ReadLine {
+    /// That a record begins, with what is told of it; `None` of what is no first record of a segment.
+    pub(super) fn begun(&self) -> Option<DeedKind> {
+        let program = self.program.clone()?;
+        // Of a program that told it otherwise, or not at all, nothing is known.
+        let told = self.beginning.as_ref();
+        let told = told.and_then(|told| Beginning::deserialize(told).ok());
+        let Some(told) = told else {
+            return Some(DeedKind::Begun {
+                program,
+                cause: None,
+                host: None,
+                changed: Vec::new(),
+                former_program: None,
+                former_host: None,
+            });
+        };
+        let former = told.former.unwrap_or_default();
+        let other = (!former.program.is_empty()).then_some(former.program);
+        Some(DeedKind::Begun {
+            former_program: other.filter(|other| *other != program),
+            former_host: former.host.filter(|host| *host != told.host),
+            program,
+            cause: Some(told.cause),
+            host: Some(told.host),
+            changed: told.changed,
+        })
+    }
+
     /// Why a machine that this decision makes comes to its host. `None`: it makes no such machine, or tells it in a form of another program.
     pub(super) fn chosen_host(&self, machine: &str) -> Option<HostChoice> {
         HostChoice::deserialize(self.chosen_hosts.get(machine)?).ok()
@@ -298,6 +332,21 @@ pub enum DeedKind {
     Begun {
         /// The program's version.
         program: String,
+        /// Which of these; `None` where the record does not tell it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cause: Option<BeginCause>,
+        /// The host of the daemon, where the record tells it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        host: Option<Arc<str>>,
+        /// The keys of the configuration that were changed before it was read anew.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        changed: Vec<String>,
+        /// The version of the program that recorded before, where it is another.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        former_program: Option<String>,
+        /// The host on which was recorded before, where it is another.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        former_host: Option<Arc<str>>,
     },
     /// An action was planned.
     Planned {

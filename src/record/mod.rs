@@ -25,6 +25,7 @@
 //! [`line`] the records, [`change`] what a state differs by). A record carries its format version, and who reads it passes
 //! over what it does not know.
 
+mod beginning;
 mod change;
 mod copy;
 mod deeds;
@@ -34,18 +35,21 @@ mod known;
 mod line;
 mod query;
 mod read;
+mod recorded_turn;
 pub mod replay;
 mod store;
 mod timeline;
 pub mod words;
 mod writer;
 
+pub use beginning::{BeginCause, RecordStart};
 pub use idle::{IdleCause, IdleTime, LONGEST_SILENCE};
 pub use line::{Deed, DeedKind, Point, PoolPoint};
 pub use query::{Filter, History, Recorded, RecordedMachine, RecordedStep, ToldDeeds};
 pub use read::ReadError;
+pub use recorded_turn::RecordedTurn;
 pub use timeline::{Most, Timeline};
-pub use writer::{RecordLimits, RecordSender, RecordedTurn, TurnRecorder, WhenFull};
+pub use writer::{RecordLimits, RecordSender, TurnRecorder, WhenFull};
 
 /// The record's directory in the state directory.
 pub const DIRECTORY: &str = "record";

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::beginning::BeginCause;
 use super::line::{Deed, DeedKind};
 use crate::model::time::{Span, Time};
 
@@ -33,7 +34,7 @@ pub fn deed(deed: &Deed, after: Option<Span>, clock: impl Fn(Time) -> String) ->
             why,
             ..
         } => (format!("{} {machine} on {host}", does(action)), why.clone()),
-        DeedKind::Begun { program } => plain(format!("a record begins, version {program}")),
+        DeedKind::Begun { .. } => begun(&deed.kind),
         DeedKind::NotBegun {
             action,
             machine,
@@ -49,11 +50,14 @@ pub fn deed(deed: &Deed, after: Option<Span>, clock: impl Fn(Time) -> String) ->
         } => ended(action, machine, failure.as_deref(), after),
         // What is asked of something is asked by its name.
         DeedKind::Asked { asked, why, by } if asked == "retry" || asked.starts_with("evacuate") => {
-            let by = by.as_ref().map(|by| format!("by {by}"));
-            let what = format!("somebody asked: {asked} {why}");
-            (what, by.unwrap_or_default())
+            let by = by.as_deref().unwrap_or(SOMEBODY);
+            plain(format!("{by} asked: {asked} {why}"))
         }
-        DeedKind::Asked { asked, why, .. } => (format!("somebody asked: {asked}"), why.clone()),
+        DeedKind::Asked { asked, why, by } => {
+            let (reason, signed) = split_signature(why);
+            let by = by.as_deref().or(signed).unwrap_or(SOMEBODY);
+            (format!("{by} asked: {asked}"), reason.to_owned())
+        }
         DeedKind::Leads { leader: None } => plain("this host's instance leads".to_owned()),
         DeedKind::Leads { leader: Some(host) } => (
             format!("the instance on {host} leads"),
@@ -80,6 +84,77 @@ pub fn deed(deed: &Deed, after: Option<Span>, clock: impl Fn(Time) -> String) ->
         DeedKind::OnHold { .. } | DeedKind::HoldEnded { .. } | DeedKind::Unrecorded { .. } => {
             idle(deed)
         }
+    }
+}
+
+/// Who asked, where the record does not say who it was.
+const SOMEBODY: &str = "somebody";
+
+/// The reason of a pause, or of its end, and who signed it (`storage move (by ann)`, `by ann`).
+fn split_signature(why: &str) -> (&str, Option<&str>) {
+    if let Some(by) = why.strip_prefix("by ") {
+        return ("", Some(by));
+    }
+    let signed = why.strip_suffix(')');
+    match signed.and_then(|signed| signed.rsplit_once(" (by ")) {
+        Some((reason, by)) => (reason, Some(by)),
+        None => (why, None),
+    }
+}
+
+/// Changed keys of a configuration that are named.
+const NAMED_KEYS: usize = 6;
+
+/// How a record begins, or goes on.
+fn begun(kind: &DeedKind) -> (String, String) {
+    let DeedKind::Begun {
+        program,
+        cause,
+        host,
+        changed,
+        former_program,
+        former_host,
+    } = kind
+    else {
+        return (String::new(), String::new());
+    };
+    let what = match cause {
+        None => format!("a record begins, version {program}"),
+        Some(BeginCause::Started) => {
+            let place = host.as_ref().filter(|_| former_host.is_some());
+            let place = place.map_or_else(String::new, |host| format!(" on {host}"));
+            format!("the daemon starts{place}, version {program}")
+        }
+        Some(BeginCause::Reloaded) => "the configuration is read anew".to_owned(),
+        Some(BeginCause::Again) => "the daemon's loop starts anew".to_owned(),
+        Some(BeginCause::Segment) => "the record goes on in a new segment".to_owned(),
+    };
+    let mut why = Vec::new();
+    if *cause == Some(BeginCause::Reloaded) {
+        why.push(changed_keys(changed));
+    }
+    if *cause == Some(BeginCause::Again) {
+        why.push("it ended with an error, which the log has".to_owned());
+    }
+    why.extend(former_host.as_ref().map(|host| format!("before on {host}")));
+    why.extend(
+        former_program
+            .as_ref()
+            .map(|program| format!("before it was version {program}")),
+    );
+    (what, why.join("; "))
+}
+
+/// The keys that were changed before a configuration was read anew.
+fn changed_keys(changed: &[String]) -> String {
+    if changed.is_empty() {
+        return "nothing in the file was changed".to_owned();
+    }
+    let (named, more) = changed.split_at(changed.len().min(NAMED_KEYS));
+    let named = named.join(", ");
+    match more.len() {
+        0 => format!("changed: {named}"),
+        more => format!("changed: {named} and {more} more"),
     }
 }
 

@@ -10,16 +10,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::change::{RecordedState, StateDifference};
+use super::beginning::{Beginning, RecordStart};
+use super::change::StateDifference;
 use super::frame::SegmentWriter;
 use super::line::{FORMAT, LineContent, Point, RecordLine, Skipped};
+use super::recorded_turn::RecordedTurn;
 use super::store;
 use crate::model::action::Action;
-use crate::model::decision::Decision;
-use crate::model::memory::Memory;
-use crate::model::policy::Policy;
 use crate::model::region::{Failure, Step};
-use crate::model::snapshot::Snapshot;
 use crate::model::time::{Span, Time};
 
 /// What waits to be written at most. More is left out: a disk that hangs must not fill the memory.
@@ -38,6 +36,8 @@ const SEGMENT_BYTES: u64 = 8 << 20;
 const RETRY: Duration = Duration::from_secs(30);
 /// … up to this.
 const LONGEST_RETRY: Duration = Duration::from_mins(10);
+/// The version that records.
+const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 /// What the thread calls is shallow, but for the JSON of a report.
 const STACK: usize = 1 << 20;
 
@@ -57,42 +57,6 @@ pub struct RecordLimits {
     pub max_bytes: u64,
     /// How long at most.
     pub max_age: Span,
-}
-
-/// A decision with all that it was made of.
-#[derive(Clone, Debug)]
-pub struct RecordedTurn {
-    /// Counts decisions since the start.
-    pub number: u64,
-    /// When.
-    pub at: Time,
-    /// What was seen.
-    pub snapshot: Arc<Snapshot>,
-    /// What was wanted.
-    pub policy: Arc<Policy>,
-    /// What was remembered; `None`: what the decision gives to remember.
-    pub memory: Option<Memory>,
-    /// What was decided.
-    pub decision: Arc<Decision>,
-}
-
-impl RecordedTurn {
-    fn state(&self) -> RecordedState<'_> {
-        RecordedState {
-            snapshot: &self.snapshot,
-            policy: &self.policy,
-            memory: self.memory.as_ref().unwrap_or(&self.decision.memory),
-            decision: &self.decision,
-        }
-    }
-
-    /// Whether it does and says what another does.
-    fn says_the_same(&self, other: &RecordedTurn) -> bool {
-        let (ours, theirs) = (&self.decision, &other.decision);
-        ours.plan == theirs.plan
-            && ours.report == theirs.report
-            && (Arc::ptr_eq(&self.policy, &other.policy) || self.policy == other.policy)
-    }
 }
 
 /// What is to be written.
@@ -189,14 +153,19 @@ pub struct TurnRecorder {
 impl TurnRecorder {
     /// Begins to write in this directory, which is made with the first record. `None` when there can be no thread, which
     /// is said.
-    pub fn begin(directory: PathBuf, limits: RecordLimits, full: WhenFull) -> Option<TurnRecorder> {
-        TurnRecorder::with_retry(directory, limits, full, RETRY)
+    pub fn begin(
+        directory: PathBuf,
+        limits: RecordLimits,
+        full: WhenFull,
+        start: RecordStart,
+    ) -> Option<TurnRecorder> {
+        TurnRecorder::with_retry(directory, limits, (full, start), RETRY)
     }
 
     fn with_retry(
         directory: PathBuf,
         limits: RecordLimits,
-        full: WhenFull,
+        (full, start): (WhenFull, RecordStart),
         retry: Duration,
     ) -> Option<TurnRecorder> {
         let (sender, messages) = sync_channel(QUEUE);
@@ -204,6 +173,7 @@ impl TurnRecorder {
         let lost = Arc::new(LostCounts::default());
         let closing = Arc::new(AtomicBool::new(false));
         let writer = Writer {
+            beginning: Beginning::first(start, PROGRAM, &directory),
             directory,
             limits,
             lost: lost.clone(),
@@ -286,6 +256,8 @@ struct Failing {
 /// What the thread has.
 #[derive(Debug)]
 struct Writer {
+    /// What the next segment tells of its beginning.
+    beginning: Beginning,
     directory: PathBuf,
     limits: RecordLimits,
     lost: Arc<LostCounts>,
@@ -407,7 +379,8 @@ impl Writer {
             others,
         });
         let what = LineContent::Whole {
-            program: env!("CARGO_PKG_VERSION"),
+            program: PROGRAM,
+            beginning: &self.beginning.clone(),
             number: decided.number,
             skipped: self.skipped(),
             point: Point::of(&decided.decision, decided.at),
@@ -416,6 +389,7 @@ impl Writer {
             state: decided.state(),
         };
         self.write(what, decided.at, true)?;
+        self.beginning.go_on();
         self.last = Some(decided);
         Ok(())
     }

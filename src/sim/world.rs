@@ -296,6 +296,7 @@ impl World {
             observer: self.observer.clone(),
             turns: self.turns.clone(),
             wake_up: self.wake_up.clone(),
+            begins: None,
         })
     }
 }

@@ -533,10 +533,10 @@ fn who_is_logged_in_pauses_and_resumes_and_the_log_has_the_name() {
         told.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let orders = [
-        "somebody asked: retry general by ann",
-        "somebody asked: evacuate pve2 by ann",
-        "somebody asked: evacuate --end pve2 by ann",
-        "somebody asked: resume by ann",
+        "ann asked: retry general",
+        "ann asked: evacuate pve2",
+        "ann asked: evacuate --end pve2",
+        "ann asked: resume",
     ];
     until("history", history, &orders, &[]);
     let log = open.log();

@@ -275,6 +275,23 @@ fn a_changed_listen_takes_effect_on_reload_or_says_that_it_does_not() {
     daemon.status(&["leader;"], &["cannot listen"]);
     let old = get(daemon.port, "/readyz");
     assert!(old.contains("refused"), "{old}");
+    // Whoever asks later what happened learns of both reloads, and which keys were changed.
+    let record = daemon.simulators.path("state/record");
+    let history = || {
+        let output = program()
+            .arg("history")
+            .arg("--record")
+            .arg(&record)
+            .output();
+        let told = text(&output.expect("it runs").stdout);
+        told.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let rows = [
+        "the daemon starts, version ",
+        "the configuration is read anew changed: web.listen",
+        "the configuration is read anew nothing in the file was changed",
+    ];
+    until("history", history, &rows, &["a record begins"]);
 
     // Beyond this host there is a login or nothing: such a file is not taken, and the page stays where it is.
     replace(&daemon.config, &place(other), &format!("0.0.0.0:{other}"));
@@ -365,19 +382,19 @@ fn a_pause_holds_from_its_answer_to_the_answer_of_resume() {
             .arg(&record)
             .output();
         told = text(&history.expect("it runs").stdout);
-        if told.contains("somebody asked: evacuate --end pve2") {
+        if told.contains(" asked: evacuate --end pve2") {
             break;
         }
         std::thread::sleep(Duration::from_millis(500));
     }
     // Who it was stands beside each.
-    let by = format!("by {}", user());
+    let by = user();
     for words in [
-        format!("somebody asked: pause storage move ({by})"),
-        format!("somebody asked: resume {by}"),
-        format!("somebody asked: retry general {by}"),
-        format!("somebody asked: evacuate pve2 {by}"),
-        format!("somebody asked: evacuate --end pve2 {by}"),
+        format!("{by} asked: pause storage move"),
+        format!("{by} asked: resume"),
+        format!("{by} asked: retry general"),
+        format!("{by} asked: evacuate pve2"),
+        format!("{by} asked: evacuate --end pve2"),
     ] {
         let squeezed: Vec<&str> = told.split_whitespace().collect();
         assert!(squeezed.join(" ").contains(&words), "{words}: {told}");

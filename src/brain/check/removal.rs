@@ -68,6 +68,11 @@ pub(super) fn check(case: Case<'_>, action: &Action, drained: bool) -> CheckResu
     let settings = pool.scale_down.as_ref().unwrap_or(&case.policy.scale_down);
     if let Reason::Evacuated { since, .. } = action.reason {
         evacuation(case, machine, since, node)?;
+    } else if let Reason::Unready { since } = action.reason
+        && create::evacuated(case, machine).is_some()
+    {
+        unready(action, settings)?;
+        evacuated_and_lost(case, machine, settings, (node, since))?;
     } else if let Reason::Outdated { .. } = action.reason {
         rollout(case, machine, node)?;
     } else {
@@ -137,6 +142,33 @@ fn evacuation(case: Case<'_>, machine: &Machine, since: Time, node: &Node) -> Ch
         format!("its host {} is evacuated since {ordered:?}", machine.host)
     })?;
     undisturbed(case, node)
+}
+
+/// On a host that a person evacuates and that is on, the node has not been Ready for long enough, and no annotation keeps it.
+fn evacuated_and_lost(
+    case: Case<'_>,
+    machine: &Machine,
+    settings: &ScaleDown,
+    (node, since): (&Node, Time),
+) -> CheckResult {
+    let region = case.snapshot.regions.get(&machine.region);
+    let host = region.and_then(|region| region.hosts.get(&machine.host));
+    ensure(
+        host.is_some_and(|host| host.online),
+        CheckRule::Evacuated,
+        || format!("its host {} is offline", machine.host),
+    )?;
+    let lost = node.ready.status != ReadyStatus::True
+        && node.ready.since.is_some_and(|at| at <= since)
+        && case.now.0.saturating_sub(since.0) >= settings.unready_time.0;
+    ensure(lost, CheckRule::Timer, || {
+        let wanted = settings.unready_time;
+        format!(
+            "not Ready since {since} is not for {wanted}: {:?}",
+            node.ready
+        )
+    })?;
+    annotations(case, node)
 }
 
 /// The machine is outdated by its pool's rules, and nothing on the Ready node forbids that it goes.

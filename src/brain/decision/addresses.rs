@@ -16,6 +16,7 @@ use model::policy::{Policy, PoolPolicy};
 use model::reasons::{GuestAt, Refused, UnknownAddresses};
 use model::region::{Machine, Region, Vm};
 
+use crate::decision::overlaps::{self, SharedAddresses};
 use crate::decision::turn::DecisionBuilder;
 
 /// Guests that are named where the addresses of some are not known.
@@ -40,6 +41,8 @@ pub(crate) struct FreeAddresses {
     ranges: BTreeMap<Arc<str>, Arc<str>>,
     /// How many addresses of these ranges somebody had when they were asked for on the wire.
     on_wire: BTreeMap<Arc<str>, u64>,
+    /// What networks can give together whose ranges overlap, as those of two regions may.
+    shared: Vec<SharedAddresses>,
 }
 
 impl AddressBook {
@@ -105,7 +108,32 @@ impl AddressBook {
             let on_wire = self.on_wire(network, family).count() as u64;
             count.on_wire.insert(name.clone(), on_wire);
         }
+        let shared = Family::ALL.into_iter();
+        count.shared = shared
+            .flat_map(|family| overlaps::count(policy, &self.taken, family))
+            .collect();
         count
+    }
+
+    /// Why a machine of a pool cannot have its addresses, where [`AddressBook::take`] gives none.
+    pub(crate) fn refuse(&self, policy: &Policy, pool: &PoolPolicy) -> Refused {
+        let full = pool.networks.values().filter_map(|name| {
+            let network = policy.networks.get(name)?;
+            let family = network
+                .families()
+                .min_by_key(|family| self.free(network, *family))?;
+            Some((self.free(network, family), name, network.words(family)))
+        });
+        let first = full.min_by_key(|(free, ..)| *free);
+        let (network, ranges) = match first {
+            Some((_, name, ranges)) => (name.clone(), Some(ranges.into())),
+            None => ("".into(), None),
+        };
+        Refused::NetworkFull {
+            network,
+            ranges,
+            on_wire: None,
+        }
     }
 
     /// How many addresses of a family are free.
@@ -150,7 +178,10 @@ impl AddressBook {
             let mut addresses = Vec::new();
             for family in network.families() {
                 let last = last_given(turn, (name, network), family);
-                let address = network.next(family, last, &self.taken)?;
+                // What other networks cannot give comes first: those may have nothing else.
+                let own = overlaps::own_part(turn.view.policy, name, network);
+                let own = own.and_then(|own| own.next(family, last, &self.taken));
+                let address = own.or_else(|| network.next(family, last, &self.taken))?;
                 self.taken.insert(address);
                 addresses.push(address);
             }
@@ -248,7 +279,20 @@ impl FreeAddresses {
                 });
             }
         }
-        Ok(())
+        let mut shared = self.shared.iter();
+        match shared.find_map(|shared| shared.lacking(pool)) {
+            Some(network) => Err(Refused::NetworkFull {
+                network: network.clone(),
+                ranges: self.ranges.get(network).cloned(),
+                on_wire: None,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// What networks can give together whose ranges overlap.
+    pub(crate) fn shared(&self) -> &[SharedAddresses] {
+        &self.shared
     }
 
     /// How many addresses a network can still give.
@@ -265,6 +309,9 @@ impl FreeAddresses {
                 *free = free.saturating_sub(1);
             }
         }
+        for shared in &mut self.shared {
+            shared.take(pool);
+        }
     }
 
     /// Counts the addresses of one machine as free again.
@@ -273,6 +320,9 @@ impl FreeAddresses {
             if let Some(free) = self.free.get_mut(name) {
                 *free = free.saturating_add(1);
             }
+        }
+        for shared in &mut self.shared {
+            shared.give(pool);
         }
     }
 }

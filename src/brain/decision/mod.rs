@@ -8,6 +8,7 @@ pub(crate) mod cpus;
 pub(crate) mod holds;
 mod last_hosts;
 pub(crate) mod names;
+pub(crate) mod overlaps;
 pub(crate) mod pod_to_place;
 mod removals;
 pub(crate) mod turn;

@@ -7,7 +7,7 @@ use model::cluster::{Node, ObjectKey};
 use model::disruption::ConsolidationPolicy;
 use model::drift::Outdated;
 use model::guard::{DO_NOT_DISRUPT, Guard, SCALE_DOWN_DISABLED, disables_scale_down};
-use model::reasons::{Kept, Reasons, Removed, Replacing};
+use model::reasons::{Kept, Reasons, Removed, Replacing, Unneeded};
 use model::region::{Failure, Step};
 use model::report::NodeVerdict;
 use model::time::{Span, Time};
@@ -22,6 +22,7 @@ use crate::scale_down::consolidate::{self, cost};
 use crate::scale_down::drain_rules::{self, Budgets, DrainOutcome, DrainRules};
 use crate::scale_down::evacuate::Evacuees;
 use crate::scale_down::mode::Mode;
+use crate::scale_down::removals;
 use crate::scale_down::shrink::{KeepReason, ready, settings};
 use crate::scale_down::surplus;
 use crate::scale_down::utilization::{self, Utilization, UtilizationRules};
@@ -227,7 +228,8 @@ fn judge<'a>(
     Ok(candidate)
 }
 
-/// How a Ready node on a host that a person evacuates could go, or what keeps it; `None` for other nodes.
+/// How a node on a host that a person evacuates could go, or what keeps it; `None` for other nodes. One that is not Ready goes when it
+/// has been so for `unready_time`, however much is requested of it: what runs there cannot be seen, and until then its kubelet may be back.
 pub(crate) fn judge_evacuee<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
@@ -241,6 +243,16 @@ pub(crate) fn judge_evacuee<'a>(
         since: places::evacuated(turn, machine)?,
         missing: None,
     };
+    if !is_there(machine) {
+        return None;
+    }
+    if !ready(node) {
+        // Since when is not known: it goes by the rules for nodes of other hosts.
+        let since = node.ready.since?;
+        if let Err(keep) = check_unready(turn, machine, since) {
+            return Some(Err(keep));
+        }
+    }
     judge_given_up(turn, world, budgets, (index, name, node), mode)
 }
 
@@ -252,7 +264,11 @@ pub(crate) fn judge_outdated<'a>(
     index: NodeIndex,
     outdated: Outdated,
 ) -> Option<Result<RemovalCandidate<'a>, KeepReason>> {
-    let (name, node) = turn.view.machine_at(index)?.node?;
+    let machine = turn.view.machine_at(index)?;
+    let (name, node) = machine.node?;
+    if !may_be_given_up(machine) {
+        return None;
+    }
     let mode = Mode::Outdated {
         outdated,
         missing: None,
@@ -260,13 +276,35 @@ pub(crate) fn judge_outdated<'a>(
     judge_given_up(turn, world, budgets, (index, name, node), mode)
 }
 
-/// Whether a machine has a Ready node that works, or whose removal may be taken back. Other nodes are not given up.
-pub(crate) fn may_be_given_up(machine: &MachineView<'_>) -> bool {
+/// Whether a machine of a configured pool has a node that came up, and that does not go for good yet.
+fn is_there(machine: &MachineView<'_>) -> bool {
     let there = machine.phase == MachinePhase::Up || machine.resumable();
-    there && machine.ready() && machine.pool.is_some()
+    there && machine.pool.is_some()
 }
 
-/// A Ready node that is given up: neither its utilisation counts nor whether scale-down is on. What a pod or an annotation forbids
+/// Whether a machine has a Ready node that works, or whose removal may be taken back. Other nodes are not given up for being outdated.
+pub(crate) fn may_be_given_up(machine: &MachineView<'_>) -> bool {
+    is_there(machine) && machine.ready()
+}
+
+/// What keeps a node that is not Ready since a time, on a host that a person evacuates.
+fn check_unready(
+    turn: &DecisionBuilder<'_>,
+    machine: &MachineView<'_>,
+    since: Time,
+) -> Result<(), KeepReason> {
+    if places::host_is_off(turn, machine) {
+        let host = machine.seen.host.clone();
+        return Err(KeepReason::because(Kept::HostOffline { host }));
+    }
+    let settings = settings(turn, machine);
+    if !settings.unready_enabled {
+        return Err(KeepReason::because(Kept::UnreadyDisabled));
+    }
+    removals::check_waited(turn.now(), since, settings.unready_time, Unneeded::Unready)
+}
+
+/// A node that is given up: neither its utilisation counts nor whether scale-down is on. What a pod or an annotation forbids
 /// does.
 fn judge_given_up<'a>(
     turn: &DecisionBuilder<'a>,
@@ -276,9 +314,6 @@ fn judge_given_up<'a>(
     mode: Mode,
 ) -> Option<Result<RemovalCandidate<'a>, KeepReason>> {
     let machine = turn.view.machine_at(index)?;
-    if !may_be_given_up(machine) {
-        return None;
-    }
     let found = check_annotations(turn, node)
         .and_then(|()| measure_utilization(turn, machine, index, node))
         .and_then(|used| {

@@ -5,7 +5,7 @@
 //! room is its own from then on; a pod that finds none asks for a machine as a pending one does. A node goes when all of
 //! its pods have a place on nodes that work, so that no pod waits for a VM to start.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::cluster::{ObjectKey, Pod};
@@ -27,6 +27,7 @@ use crate::scale_down::outdated::{self, RolloutQueue};
 use crate::scale_down::rehearsal::{self, RehearsalUndo};
 use crate::scale_down::removals;
 use crate::scale_down::shrink::{self, KeepReason};
+use crate::simulation::bookings;
 use crate::simulation::demand;
 use crate::simulation::pack::{self, FitIndex};
 use crate::simulation::world::SimCluster;
@@ -98,6 +99,12 @@ pub(crate) fn plan<'a>(
     order.retain(|index| !evacuees.nodes.contains_key(index));
     let held = hold_room(turn, world, before, &order);
     let mut fit_index = FitIndex::over(&order, world);
+    let awaited = list_booked(world, before);
+    // A machine that was made in the place of one of them is for the pods of that one.
+    going.sort_by_key(|candidate| {
+        let mut pods = candidate.pods.iter();
+        !pods.any(|(_, pod)| awaited.contains(&pod.uid))
+    });
     for mut candidate in going {
         let displaced = move_pods(world, &mut candidate, (&order, &mut fit_index), &mut undo);
         evacuees.displaced.extend(displaced);
@@ -113,6 +120,33 @@ pub(crate) fn plan<'a>(
     evacuees
 }
 
+/// The pods, by UID, that have a place on a working node.
+fn list_booked<'a>(world: &SimCluster<'_>, before: &'a Memory) -> BTreeSet<&'a Arc<str>> {
+    let working = before.bookings.iter().filter(|(name, _)| {
+        let node = world.by_name.get(*name);
+        node.is_some_and(|node| world.nodes[*node].ready && !world.nodes[*node].closed)
+    });
+    working.flat_map(|(_, pods)| pods).collect()
+}
+
+/// The pods of a node that is given up and stays for now keep the places that they had on the machine that was made for them: another node that
+/// is given up would take them, and one more machine would be made.
+pub(crate) fn keep_booked(
+    turn: &mut DecisionBuilder<'_>,
+    candidate: &RemovalCandidate<'_>,
+    before: &Memory,
+) {
+    for (key, pod) in &candidate.pods {
+        let Some(node) = candidate.landing.get(key) else {
+            continue;
+        };
+        let had = before.bookings.get(node);
+        if had.is_some_and(|pods| pods.contains(&pod.uid)) {
+            bookings::keep(turn, node, [*pod]);
+        }
+    }
+}
+
 /// Keeps a node that could go where its pool's own budgets leave nothing: no machine is made in the place of a node that may not go.
 fn admit<'a>(
     turn: &DecisionBuilder<'a>,
@@ -123,8 +157,8 @@ fn admit<'a>(
     let Some(machine) = turn.view.machine_at(candidate.index) else {
         return Ok(candidate);
     };
-    // One that a machine was made to replace counts as disrupted already.
-    if intents::find_replacing(turn, candidate.name).is_some() {
+    // One that a machine was made to replace counts as disrupted already, and so does one that is not Ready.
+    if intents::find_replacing(turn, candidate.name).is_some() || !shrink::ready(candidate.node) {
         return Ok(candidate);
     }
     let (pool, cause) = (machine.pool_name(), removals::cause_of(&candidate));
@@ -139,7 +173,7 @@ fn admit<'a>(
     Ok(candidate)
 }
 
-/// Whether a node on an evacuated host goes once something else has come: its machine is on its way up, or it is not Ready.
+/// Whether a node on an evacuated host goes once something else has come: its machine is on its way up, or its pool is not configured.
 fn goes_later(turn: &DecisionBuilder<'_>, index: NodeIndex) -> bool {
     let machine = turn.view.machine_at(index);
     machine.is_some_and(|machine| matches!(machine.phase, MachinePhase::Coming | MachinePhase::Up))

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::cluster::ObjectKey;
-use model::reasons::Kept;
+use model::policy::POOL_LABEL;
+use model::reasons::{FilterFailure, Kept};
 
 use crate::constraints::fit;
 use crate::index::{IndexVec, LoadIndex, NodeIndex};
@@ -207,6 +208,65 @@ pub(crate) fn by_name(world: &SimCluster<'_>, mut nodes: Vec<NodeIndex>) -> Vec<
     nodes
 }
 
+/// The node whose refusal tells most, with that: one that lacks room rather than one that would never take the pod, such as a control plane's;
+/// of several a machine's, and the first of them.
+fn find_telling(
+    world: &SimCluster<'_>,
+    load: &PodsToMove<'_>,
+    open: &[NodeIndex],
+) -> Option<(NodeIndex, Option<FilterFailure>)> {
+    let compared = open.iter().take(COMPARED).map(|index| {
+        let failure = refuse_at(world, load, *index);
+        let ours = world.nodes[*index].labels.contains_key(POOL_LABEL);
+        let rank = (failure.as_ref().map_or(2, how_far), !ours);
+        (rank, (*index, failure))
+    });
+    let mut best: Option<((u8, bool), (NodeIndex, Option<FilterFailure>))> = None;
+    for (rank, told) in compared {
+        if best.as_ref().is_none_or(|(least, _)| rank < *least) {
+            best = Some((rank, told));
+        }
+        if rank == (0, false) {
+            break;
+        }
+    }
+    best.map(|(_, told)| told)
+}
+
+/// What keeps a pod that needs another place off a node.
+fn refuse_at(
+    world: &SimCluster<'_>,
+    load: &PodsToMove<'_>,
+    index: NodeIndex,
+) -> Option<FilterFailure> {
+    let (shape, node) = (world.shapes[load.shape].shape, &world.nodes[index]);
+    world
+        .filter_failure(index, shape, load.need.as_deref())
+        .or_else(|| fit::first_shortage(shape, &node.free, &node.ports))
+        .or_else(|| {
+            let rules = world.inter_pod.known_rules(load.shape)?;
+            world
+                .inter_pod
+                .filter_failure(rules, world.inter_pod.at(index))
+        })
+}
+
+/// How far a node is from taking a pod: 0 where it lacks room, 2 where the pod and the node are not meant for each other.
+fn how_far(failure: &FilterFailure) -> u8 {
+    match failure {
+        FilterFailure::Insufficient { .. } => 0,
+        FilterFailure::Leaving
+        | FilterFailure::Cordoned
+        | FilterFailure::Taint { .. }
+        | FilterFailure::NodeSelector { .. }
+        | FilterFailure::NodeAffinity { .. } => 2,
+        _ => 1,
+    }
+}
+
+/// Of so many nodes, the first ones, the refusals are compared to find one that is worth telling.
+const COMPARED: usize = 64;
+
 /// Why a pod of a candidate finds no other place; without a pod, one that was to come there.
 pub(crate) fn no_place(
     world: &SimCluster<'_>,
@@ -214,24 +274,15 @@ pub(crate) fn no_place(
     pod: Option<&ObjectKey>,
     open: &[NodeIndex],
 ) -> KeepReason {
-    let shape = world.shapes[load.shape].shape;
-    let first = open.first().copied();
-    let filter_failure = first.and_then(|index| {
-        let node = &world.nodes[index];
-        world
-            .filter_failure(index, shape, load.need.as_deref())
-            .or_else(|| fit::first_shortage(shape, &node.free, &node.ports))
-            .or_else(|| {
-                let rules = world.inter_pod.known_rules(load.shape)?;
-                world
-                    .inter_pod
-                    .filter_failure(rules, world.inter_pod.at(index))
-            })
-    });
+    let told = find_telling(world, load, open);
+    let (nearest, filter_failure) = match told {
+        Some((node, failure)) => (Some(node), failure),
+        None => (None, None),
+    };
     let keep = KeepReason::because(Kept::NoPlace {
         expected: pod.is_none(),
         others: open.len(),
-        nearest: first.map(|index| world.nodes[index].name.clone()),
+        nearest: nearest.map(|index| world.nodes[index].name.clone()),
         filter_failure: filter_failure.map(|filter_failure| Box::new(fit::here(filter_failure))),
     });
     match pod {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::action::Reason;
+use model::cluster::Node;
 use model::disruption::Cause;
 use model::policy::ScaleDown;
 use model::reasons::{After, Kept, Limit, Unneeded};
@@ -445,6 +446,10 @@ fn find_due_reason(
                 gone: rest.gone.clone(),
             });
         }
+        // It was not Ready for long enough when it was chosen: that is why it goes without a look at how much is requested of it.
+        Mode::Evacuated { .. } if let Some(since) = unready_since(node) => {
+            return Ok(Reason::Unready { since });
+        }
         Mode::Evacuated { host, since, .. } => {
             return Ok(Reason::Evacuated {
                 host: host.clone(),
@@ -482,6 +487,11 @@ fn find_due_reason(
     Ok(reason)
 }
 
+/// Since when a node is not Ready, if it is not.
+fn unready_since(node: &Node) -> Option<Time> {
+    node.ready.since.filter(|_| !ready(node))
+}
+
 /// In a consolidated pool: nothing came or went for long enough, and the second look found the same.
 fn check_consolidated(
     turn: &DecisionBuilder<'_>,
@@ -513,7 +523,13 @@ fn remembered_or_begun(
     last.map(|last| (last, after)).or(began)
 }
 
-fn check_waited(now: Time, since: Time, wanted: Span, state: Unneeded) -> Result<(), KeepReason> {
+/// Whether a node has been in a state for as long as is wanted.
+pub(crate) fn check_waited(
+    now: Time,
+    since: Time,
+    wanted: Span,
+    state: Unneeded,
+) -> Result<(), KeepReason> {
     let waited = now.since(since);
     if waited >= wanted {
         return Ok(());

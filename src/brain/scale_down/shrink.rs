@@ -21,7 +21,7 @@ use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::candidates::{self, RemovalCandidate};
 use crate::scale_down::consolidate::{exchange, intents, quiet, search, trial};
 use crate::scale_down::drain_rules::Budgets;
-use crate::scale_down::evacuate::Evacuees;
+use crate::scale_down::evacuate::{self, Evacuees};
 use crate::scale_down::evicted;
 use crate::scale_down::given_up;
 use crate::scale_down::mode::Mode;
@@ -105,7 +105,7 @@ pub(crate) fn plan<'a>(
     unneeded.sort_by_key(|group| group.nodes.iter().any(|candidate| candidate.risky));
     let (order, spare) = rehearsals.places(&unneeded);
     for group in unneeded {
-        dismiss(turn, &mut removals, group);
+        dismiss(turn, &mut removals, group, before);
     }
     search::plan(turn, world, choices, &removals, &stuck, (&order, &spare));
     release(turn);
@@ -118,6 +118,7 @@ fn dismiss<'a>(
     turn: &mut DecisionBuilder<'a>,
     removals: &mut RemovalAllowance<'a>,
     group: RemovalGroup<'a>,
+    before: &Memory,
 ) {
     let groups = match group.kind {
         GroupKind::Machine(_) => group.nodes.into_iter().map(RemovalGroup::alone).collect(),
@@ -131,7 +132,12 @@ fn dismiss<'a>(
                     remove(turn, candidate, reason);
                 }
             }
-            Err(kept) => stay_all(turn, kept),
+            Err(kept) => {
+                for candidate in part.nodes.iter().filter(|node| node.mode.gives_up()) {
+                    evacuate::keep_booked(turn, candidate, before);
+                }
+                stay_all(turn, kept);
+            }
         }
     }
 }

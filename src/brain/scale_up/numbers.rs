@@ -6,13 +6,16 @@ use std::sync::Arc;
 use model::policy::{Policy, PoolPolicy};
 
 use crate::decision::addresses::{FreeAddresses, cards};
+use crate::decision::overlaps::SharedAddresses;
 use crate::index::{IndexVec, ListIndex as _, NumberIndex, PoolRegionIndex};
 
 /// How many numbers are free.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct NumberRooms {
-    /// Addresses of each network that pools name, then VMIDs of each region.
+    /// Addresses of each network that pools name, then what overlapping networks have together, then VMIDs of each region.
     free: IndexVec<NumberIndex, i64>,
+    /// Where the overlapping networks begin.
+    first_shared: NumberIndex,
     /// Where the regions begin.
     first_region: NumberIndex,
 }
@@ -41,17 +44,21 @@ impl NumberRooms {
         let of_networks = networks.iter().map(|name| addresses.left(name));
         let of_regions = regions.iter();
         let of_regions = of_regions.map(|name| u128::from(vmids.get(*name).copied().unwrap_or(0)));
-        let free = of_networks.chain(of_regions);
+        let of_shared = addresses.shared().iter().map(SharedAddresses::free);
+        let free = of_networks.chain(of_shared).chain(of_regions);
         let rooms = NumberRooms {
             free: free
                 .map(|free| i64::try_from(free).unwrap_or(i64::MAX))
                 .collect(),
-            first_region: NumberIndex::at(networks.len()),
+            first_shared: NumberIndex::at(networks.len()),
+            first_region: NumberIndex::at(networks.len() + addresses.shared().len()),
         };
         let demand = |pool: &PoolPolicy| {
             let addresses_wanted = networks.iter().map(|name| cards(pool, name));
             let one_there = |name: &&Arc<str>| u128::from(**name == pool.region);
-            let counts = addresses_wanted.chain(regions.iter().map(one_there));
+            let shared = addresses.shared().iter().map(|shared| shared.need(pool));
+            let counts = addresses_wanted.chain(shared);
+            let counts = counts.chain(regions.iter().map(one_there));
             let counts = rooms.free.indexes().zip(counts);
             let demands = counts.map(|(of, count)| NumberDemand {
                 of,
@@ -69,7 +76,8 @@ impl NumberRooms {
             let free = free.iter().map(|free| u64::try_from(*free).unwrap_or(0));
             free.fold(0, u64::saturating_add)
         };
-        let (networks, regions) = self.free.split_at(self.first_region.position());
+        let (numbered, regions) = self.free.split_at(self.first_region.position());
+        let (networks, _) = numbered.split_at(self.first_shared.position());
         let in_network = |wanted: &Vec<NumberDemand>| {
             let mut wanted = wanted.iter();
             wanted.any(|demand| demand.of < self.first_region)

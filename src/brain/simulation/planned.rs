@@ -210,6 +210,8 @@ impl PlannedMachines {
                 continue;
             };
             let Some(addresses) = book.take(turn, choice.policy) else {
+                let refused = book.refuse(turn.view.policy, choice.policy);
+                tell_not_made(turn, choice, refused, pods());
                 continue;
             };
             let Some(spec) = create_spec(turn, &planned, (choice, offer), (addresses, cpus)) else {
@@ -304,6 +306,16 @@ fn tell_no_cpus<'k>(
             },
         },
     };
+    tell_not_made(turn, choice, refused, pods);
+}
+
+/// Tells pods why the machine planned for them is not made.
+fn tell_not_made<'k>(
+    turn: &mut DecisionBuilder<'_>,
+    choice: &Choice<'_>,
+    refused: Refused,
+    pods: impl Iterator<Item = &'k PodToPlace<'k>>,
+) {
     let why = BTreeMap::from([(choice.label.clone(), refused.into())]);
     let verdict = PodVerdict::Held { why: why.into() };
     for line in pods.filter_map(|one| one.line) {

@@ -359,3 +359,61 @@ proptest! {
         }
     }
 }
+
+/// Two regions' networks, of which ranges overlap, each with a pool that as many pods want.
+fn overlapping(lan: (u8, u8), far: (u8, u8), pods: (usize, usize)) -> Lab {
+    let mut lab = networked(lan.0, lan.1).pool("q", &["one"]);
+    let range = AddressRange {
+        first: at(far.0),
+        last: at(far.1),
+    };
+    let network = NetworkPolicy {
+        ranges: vec![range],
+    };
+    lab.policy.networks.insert("far".into(), network);
+    lab = lab.edit_pool("q", |pool| {
+        pool.networks.insert(0, "far".into());
+    });
+    for (pool, count) in [("p", pods.0), ("q", pods.1)] {
+        for number in 0..count {
+            let name = format!("{pool}{number:02}");
+            lab = lab.pod(&name, 1_500, 2_000).shape(&name, |shape| {
+                shape.node_selector.insert(POOL_LABEL.into(), pool.into());
+            });
+        }
+    }
+    lab
+}
+
+/// Pods that a decision makes a machine for, which it must then plan.
+fn triggers(lab: &Lab) -> usize {
+    let decision = lab.decide();
+    let verdicts = decision.report.pods.values();
+    let planned = given(&decision.plan).len();
+    let triggers = verdicts
+        .filter(|verdict| matches!(verdict, PodVerdict::Triggers { .. }))
+        .count();
+    assert_eq!(triggers, planned, "{:?}", decision.report.pods);
+    let unique: BTreeSet<IpAddr> = given(&decision.plan).into_iter().collect();
+    assert_eq!(unique.len(), planned, "{unique:?}");
+    planned
+}
+
+proptest! {
+    #![proptest_config(proptest::test_runner::Config::with_cases(48))]
+
+    /// An address that stands in two ranges is one, whoever gets it: as many machines are planned as there are addresses for, and each pod that
+    /// is told of a machine has one in the plan.
+    #[test]
+    fn an_address_of_two_networks_is_planned_once(
+        lan in (10u8..16, 0u8..5),
+        far in (10u8..16, 0u8..5),
+        pods in (0usize..6, 0usize..6),
+    ) {
+        let (lan, far) = ((lan.0, lan.0 + lan.1), (far.0, far.0 + far.1));
+        let (of_lan, of_far): (BTreeSet<u8>, BTreeSet<u8>) = ((lan.0..=lan.1).collect(), (far.0..=far.1).collect());
+        let all = of_lan.union(&of_far).count();
+        let most = (pods.0.min(of_lan.len()) + pods.1.min(of_far.len())).min(all);
+        prop_assert_eq!(triggers(&overlapping(lan, far, pods)), most);
+    }
+}

@@ -269,6 +269,70 @@ fn a_node_that_pending_pods_are_to_come_to_says_what_the_verdict_says() {
     assert_eq!(fates(&lab), [(PodOutcome::Unplaced, Some(why.to_owned()))]);
 }
 
+/// Of nodes that hold it not, one is named that lacks room; of such a machine's; and not the control plane that comes first by name.
+#[test]
+fn the_node_that_tells_most_is_named() {
+    let full = world()
+        .edit("old", |pod| {
+            std::sync::Arc::make_mut(&mut pod.shape).requests.cpu_milli = 1_500;
+        })
+        .node("aa-control", 8_000, 4096)
+        .edit_node("aa-control", |node| {
+            let taint = Taint::no_schedule("node-role.kubernetes.io/control-plane", "");
+            node.taints = vec![taint];
+        });
+    let told = |lab: &Lab| {
+        let [(_, why)] = &fates(lab)[..] else {
+            panic!("one pod");
+        };
+        why.clone().unwrap_or_default()
+    };
+    assert_eq!(
+        told(&full),
+        "none of 1 other ready nodes holds it; aa-control: does not tolerate the taint node-role.kubernetes.io/control-plane:NoSchedule"
+    );
+    let with_other = full.node("bb", 600, 4096);
+    assert_eq!(
+        told(&with_other),
+        "none of 2 other ready nodes holds it; bb: cpu: asks 1.5, 0.6 are free"
+    );
+    let with_ours = with_other
+        .ours("zz", "p", "small")
+        .bound("busy", "zz", 1_000, 100);
+    assert_eq!(
+        told(&with_ours),
+        "none of 3 other ready nodes holds it; zz: cpu: asks 1.5, 1 are free"
+    );
+}
+
+/// The node controller's taint says what the cordon says.
+#[test]
+fn a_cordoned_node_is_told_once() {
+    let lab = world()
+        .pod("web", 100, 100)
+        .node("other", 8_000, 4096)
+        .edit_node("other", |node| {
+            node.unschedulable = true;
+            let taint = |key: &str| Taint::no_schedule(key, "");
+            node.taints = vec![
+                taint("node.kubernetes.io/unschedulable"),
+                taint("example.com/a"),
+            ];
+        });
+    let story = asked(&lab).0.expect("the pod is there");
+    let other = story.nodes.iter().find(|node| &*node.name == "other");
+    let other = other.expect("it is told");
+    let all = other.filter_failure.iter().chain(&other.further);
+    let all: Vec<String> = all.map(ToString::to_string).collect();
+    assert_eq!(
+        all,
+        [
+            "the node is cordoned",
+            "does not tolerate the taint example.com/a:NoSchedule"
+        ]
+    );
+}
+
 #[test]
 fn other_pods_are_a_reason_too() {
     let apart = |shape: &mut PodShape| {

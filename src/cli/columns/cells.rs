@@ -2,6 +2,9 @@
 
 use crate::screen::words;
 
+/// Columns no wider than this are folded last of all: a point in time with its zone has so many letters.
+const WHOLE: usize = 20;
+
 /// Blanks before each cell.
 pub(in super::super) const GAP: usize = 2;
 
@@ -24,14 +27,20 @@ pub(in super::super) fn widths<'a>(
         }
     }
     let room = columns.checked_sub(GAP * natural.len())?;
-    let at = |level: usize| -> Vec<usize> {
+    let at = |level: usize, whole: usize| -> Vec<usize> {
         let both = natural.iter().zip(&least);
-        both.map(|(natural, least)| (*natural).min(level).max(*least))
-            .collect()
+        let widths = both.map(|(natural, least)| match *natural {
+            short if short <= whole => short,
+            long => long.min(level).max(*least),
+        });
+        widths.collect()
     };
-    let fits = |level: &usize| at(*level).iter().sum::<usize>() <= room;
-    let level = (thin..=columns).rev().find(fits)?;
-    Some(at(level))
+    // Short columns, such as points in time, are left whole where the others can be folded enough without them.
+    [WHOLE, 0].into_iter().find_map(|whole| {
+        let fits = |level: &usize| at(*level, whole).iter().sum::<usize>() <= room;
+        let level = (thin..=columns).rev().find(fits)?;
+        Some(at(level, whole))
+    })
 }
 
 /// How wide each column is when nothing is folded.

@@ -312,15 +312,15 @@ fn who_asked_stands_beside_what_was_asked() {
             "evacuate",
             "pve2",
             Some("root"),
-            "somebody asked: evacuate pve2",
-            "by root",
+            "root asked: evacuate pve2",
+            "",
         ),
         (
             "evacuate --end",
             "east/pve2",
             Some("ann"),
-            "somebody asked: evacuate --end east/pve2",
-            "by ann",
+            "ann asked: evacuate --end east/pve2",
+            "",
         ),
         (
             "retry",
@@ -331,11 +331,14 @@ fn who_asked_stands_beside_what_was_asked() {
         ),
         (
             "pause",
-            "lunch (by ann)",
+            "lunch (again) (by ann)",
             None,
-            "somebody asked: pause",
-            "lunch (by ann)",
+            "ann asked: pause",
+            "lunch (again)",
         ),
+        ("pause", "by ann", None, "ann asked: pause", ""),
+        ("pause", "lunch", None, "somebody asked: pause", "lunch"),
+        ("resume", "by bob", None, "bob asked: resume", ""),
     ] {
         let wanted = (what.to_owned(), WhyCell::one(cell, ""));
         assert_eq!(row(asked, why, by), wanted);

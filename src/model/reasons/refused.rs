@@ -211,6 +211,28 @@ pub enum Refused {
     AnotherCheaper,
 }
 
+impl Refused {
+    /// Whether it is a limit or a state of the moment: such a machine would do, and is made when there is less of what is limited, or when
+    /// what is the matter is over.
+    pub fn is_limit(&self) -> bool {
+        matches!(
+            self,
+            Refused::Held { .. }
+                | Refused::PoolMax { .. }
+                | Refused::NodesTotal { .. }
+                | Refused::BacksOff { .. }
+                | Refused::InFlight { .. }
+                | Refused::NoVmid { .. }
+                | Refused::NetworkClosed { .. }
+                | Refused::NetworkFull { .. }
+                | Refused::NoFreeVmid
+                | Refused::NoFreeName
+                | Refused::PoolCeiling { .. }
+                | Refused::ClusterCeiling { .. }
+        )
+    }
+}
+
 /// Guests of a region of which it is not known which addresses they have.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct UnknownAddresses {

@@ -8,12 +8,14 @@ use tempfile::TempDir;
 use super::super::change::tests::snapshot;
 use super::super::query::{Filter, History};
 use super::super::store::segments;
-use super::super::{Deed, DeedKind, Most, RecordedMachine, Timeline};
+use super::super::{BeginCause, Deed, DeedKind, Most, RecordedMachine, Timeline};
 use super::*;
 use crate::model::action::{Kind, Precondition, Reason, Target, VERSION};
 use crate::model::cluster::ObjectKey;
+use crate::model::decision::Decision;
 use crate::model::host_choice::{HostChoice, HostStanding};
 use crate::model::hosts::HostStrategy;
+use crate::model::memory::Memory;
 use crate::model::report::{PodVerdict, Report};
 
 const LIMITS: RecordLimits = RecordLimits {
@@ -43,6 +45,14 @@ fn decided(number: u64, at: i64, why: &str) -> RecordedTurn {
     }
 }
 
+/// Of a daemon that was started.
+fn start() -> RecordStart {
+    RecordStart {
+        host: "pve1".to_owned(),
+        ..RecordStart::default()
+    }
+}
+
 fn place() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("record");
@@ -60,7 +70,8 @@ fn read(path: &Path) -> (Vec<u64>, Vec<String>) {
 }
 
 fn write(path: &Path, decisions: impl IntoIterator<Item = RecordedTurn>) {
-    let recorder = TurnRecorder::begin(path.to_owned(), LIMITS, WhenFull::Wait).expect("a thread");
+    let recorder =
+        TurnRecorder::begin(path.to_owned(), LIMITS, WhenFull::Wait, start()).expect("a thread");
     for decision in decisions {
         recorder.decided(decision);
     }
@@ -83,7 +94,8 @@ fn what_says_the_same_is_a_counter_and_what_differs_is_a_record() {
     let (_directory, path) = place();
     let same =
         (2..=1_000).map(|number| decided(number, i64::try_from(number).unwrap_or(0), "young"));
-    let recorder = TurnRecorder::begin(path.clone(), LIMITS, WhenFull::Wait).expect("a thread");
+    let recorder =
+        TurnRecorder::begin(path.clone(), LIMITS, WhenFull::Wait, start()).expect("a thread");
     recorder.decided(decided(1, 1, "young"));
     for decision in same {
         recorder.decided(decision);
@@ -152,7 +164,8 @@ fn it_never_takes_more_than_it_may_and_the_newest_stays() {
         let at = i64::try_from(number).unwrap_or(0);
         decided(number, at, &noise(number, 8_000))
     });
-    let recorder = TurnRecorder::begin(path.clone(), LIMITS, WhenFull::Wait).expect("a thread");
+    let recorder =
+        TurnRecorder::begin(path.clone(), LIMITS, WhenFull::Wait, start()).expect("a thread");
     let mut most = 0;
     for decision in noisy {
         recorder.decided(decision);
@@ -183,7 +196,7 @@ fn a_disk_that_cannot_be_written_is_said_once_and_it_begins_again_by_itself() {
     let recorder = TurnRecorder::with_retry(
         path.clone(),
         LIMITS,
-        WhenFull::Wait,
+        (WhenFull::Wait, start()),
         Duration::from_millis(20),
     )
     .expect("a thread");
@@ -236,7 +249,8 @@ fn a_clock_that_is_set_back_begins_a_segment() {
 #[test]
 fn steps_and_ends_are_told_with_their_machine() {
     let (_directory, path) = place();
-    let recorder = TurnRecorder::begin(path.clone(), LIMITS, WhenFull::Wait).expect("a thread");
+    let recorder =
+        TurnRecorder::begin(path.clone(), LIMITS, WhenFull::Wait, start()).expect("a thread");
     let teller = recorder.teller();
     recorder.decided(decided(1, 1, "a"));
     teller.step("general-a", Step::Clone, Span::seconds(40), true, Time(2));
@@ -363,8 +377,8 @@ fn a_copy_is_gone_over_and_is_a_record() {
 /// Three runs of the daemon, each with a segment of five decisions and a machine.
 fn three_runs(path: &Path) {
     for run in 1..=3 {
-        let recorder =
-            TurnRecorder::begin(path.to_owned(), LIMITS, WhenFull::Wait).expect("a thread");
+        let recorder = TurnRecorder::begin(path.to_owned(), LIMITS, WhenFull::Wait, start())
+            .expect("a thread");
         for number in 1..=5 {
             let at = run * 1_000 + number;
             let number = u64::try_from(number).unwrap_or(0);
@@ -496,4 +510,98 @@ fn a_pod_is_not_taken_for_gone_by_what_was_not_read_yet() {
         ],
     );
     assert_eq!(told(), [fits, None]);
+}
+
+/// How each record in a directory begins, in words.
+fn beginnings(path: &Path) -> Vec<(String, String)> {
+    let history = History::open(path).expect("it is there");
+    let deeds = history.deeds(&Filter::default(), 100).expect("it is read");
+    let begun = deeds
+        .iter()
+        .filter(|deed| matches!(deed.kind, DeedKind::Begun { .. }));
+    let clock = |at: Time| at.to_string();
+    begun
+        .map(|deed| super::super::words::deed(deed, None, clock))
+        .collect()
+}
+
+/// A start, a reload with what was changed, the next segment, another host, and another program.
+#[test]
+fn how_a_record_begins_is_told() {
+    let (_directory, path) = place();
+    let run = |start: RecordStart, turns: &[RecordedTurn]| {
+        let recorder = TurnRecorder::begin(path.clone(), LIMITS, WhenFull::Wait, start);
+        for turn in turns {
+            recorder.as_ref().expect("a thread").decided(turn.clone());
+        }
+    };
+    run(start(), &[decided(1, 1_000, "a")]);
+    let keys: Vec<String> = (0..8).map(|key| format!("pool.p{key}.max")).collect();
+    let reload = |changed: &[String]| RecordStart {
+        cause: BeginCause::Reloaded,
+        changed: changed.to_vec(),
+        ..start()
+    };
+    run(reload(&keys), &[decided(1, 2_000, "a")]);
+    run(reload(&keys[..2]), &[decided(1, 3_000, "a")]);
+    let later = 3_000 + SEGMENT_AGE.0;
+    run(
+        reload(&[]),
+        &[decided(1, 4_000, "a"), decided(2, later + 4_000, "b")],
+    );
+    let moved = RecordStart {
+        host: "pve2".to_owned(),
+        ..RecordStart::default()
+    };
+    run(moved.clone(), &[decided(1, later + 5_000, "a")]);
+    let again = RecordStart {
+        cause: BeginCause::Again,
+        ..moved
+    };
+    run(again, &[decided(1, later + 6_000, "a")]);
+    let told = beginnings(&path);
+    let told: Vec<(&str, &str)> = told.iter().map(|(what, why)| (&**what, &**why)).collect();
+    let starts = format!("the daemon starts, version {PROGRAM}");
+    let moves = format!("the daemon starts on pve2, version {PROGRAM}");
+    let named = keys[..6].join(", ");
+    let reloaded = "the configuration is read anew";
+    assert_eq!(
+        told,
+        [
+            (&*starts, ""),
+            (reloaded, &*format!("changed: {named} and 2 more")),
+            (reloaded, "changed: pool.p0.max, pool.p1.max"),
+            (reloaded, "nothing in the file was changed"),
+            ("the record goes on in a new segment", ""),
+            (&*moves, "before on pve1"),
+            (
+                "the daemon's loop starts anew",
+                "it ended with an error, which the log has"
+            ),
+        ]
+    );
+}
+
+/// A record of a program that did not tell its host, nor why it began; the next program says which that was.
+#[test]
+fn an_upgrade_is_told_after_a_record_of_an_older_program() {
+    let (_directory, path) = place();
+    std::fs::create_dir(&path).expect("made");
+    let mut segment = SegmentWriter::begin(Vec::new()).expect("begun");
+    let old = serde_json::json!({
+        "format": 1, "at": Time(1_000), "what": "whole", "program": "0.0.9", "number": 1,
+    });
+    segment.add(&old).expect("added");
+    std::fs::write(path.join("00000001-1000.segment"), segment.file()).expect("written");
+    write(&path, [decided(1, 2_000, "a")]);
+    assert_eq!(
+        beginnings(&path),
+        [
+            ("a record begins, version 0.0.9".to_owned(), String::new()),
+            (
+                format!("the daemon starts, version {PROGRAM}"),
+                "before it was version 0.0.9".to_owned()
+            ),
+        ]
+    );
 }

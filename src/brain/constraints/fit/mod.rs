@@ -52,11 +52,13 @@ pub(crate) fn filter_failures<'s>(
     place: NodeView<'s>,
 ) -> impl Iterator<Item = FilterFailure> + 's {
     let cordoned = place.unschedulable && !taints::bears_cordon(&shape.tolerations);
-    let taints =
-        taints::untolerated(place.taints, &shape.tolerations).map(|taint| FilterFailure::Taint {
-            taint: taint.clone(),
-            compares_numbers: shape.compared_taints.contains(&taint.key),
-        });
+    // The taint of a cordon says once more what the cordon says.
+    let taints = taints::untolerated(place.taints, &shape.tolerations)
+        .filter(move |taint| !cordoned || !taints::is_of_cordon(taint));
+    let taints = taints.map(|taint| FilterFailure::Taint {
+        taint: taint.clone(),
+        compares_numbers: shape.compared_taints.contains(&taint.key),
+    });
     let selector = shape.node_selector.iter();
     let selector = selector.filter(move |(key, value)| place.labels.get(*key) != Some(*value));
     let selector = selector.map(|(key, value)| FilterFailure::NodeSelector {

@@ -46,6 +46,11 @@ pub(crate) fn untolerated<'a>(
         .filter(|taint| !tolerations.iter().any(|t| t.tolerates(taint)))
 }
 
+/// Whether this is the taint that the node controller sets on a cordoned node.
+pub(crate) fn is_of_cordon(taint: &Taint) -> bool {
+    *taint.key == *UNSCHEDULABLE
+}
+
 /// Whether a pod with these tolerations may go to a cordoned node.
 pub(crate) fn bears_cordon(tolerations: &[Toleration]) -> bool {
     let cordon = Taint::no_schedule(UNSCHEDULABLE, "");

@@ -35,11 +35,11 @@ impl Display for WaitsFor {
                 match pod {
                     Some(pod) => write!(
                         f,
-                        "its pod {pod} fits on no other node, and no machine can be made for it"
+                        "its pod {pod} fits on no other node, and no machine can be made for it now"
                     )?,
                     None => write!(
                         f,
-                        "no machine can be made for a pod of it that fits on no other node"
+                        "no machine can be made now for a pod of it that fits on no other node"
                     )?,
                 }
                 tell_each(refused, f)

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use crate::reasons::{After, Blocked, Kept, LeftAlone, Limit, PoweredOff, Unremovable};
+use crate::reasons::{After, Blocked, Kept, LeftAlone, Limit, PoweredOff, Unneeded, Unremovable};
 use crate::time::Span;
 use crate::words::{are, bytes, cores, count};
 
@@ -181,7 +181,7 @@ fn of_readiness(kept: &Kept, f: &mut Formatter<'_>) -> fmt::Result {
         }
         Kept::UnreadyDisabled => write!(
             f,
-            "it is not Ready, and removing such nodes is switched off in the configuration"
+            "it is not Ready, and removing such nodes is switched off in the configuration (scale_down.unready_enabled)"
         ),
         _ => Ok(()),
     }
@@ -259,14 +259,18 @@ fn of_limits(kept: &Kept, f: &mut Formatter<'_>) -> fmt::Result {
 fn of_times(kept: &Kept, f: &mut Formatter<'_>) -> fmt::Result {
     match kept {
         Kept::NotLongEnough {
+            state,
             since,
             waited,
             wanted,
-            ..
         } => {
             // Nobody reads the milliseconds of a wait of minutes.
             let whole = Span(waited.0 - waited.0 % 1_000);
-            write!(f, "since {since}, that is {whole} of {wanted}")
+            let state = match state {
+                Unneeded::Unneeded => "",
+                Unneeded::Unready => "not Ready ",
+            };
+            write!(f, "{state}since {since}, that is {whole} of {wanted}")
         }
         Kept::ChangeUnknown => write!(f, "it is not known yet when its pods last changed"),
         Kept::PodsChanged { since, until } => write!(

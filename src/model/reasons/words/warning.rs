@@ -404,7 +404,10 @@ impl Display for HostNote {
                 failure,
             } => write!(f, "pool {pool} makes nothing here until {until}: {failure}"),
             HostNote::TakenLast { pool, failure } => {
-                write!(f, "pool {pool} takes it last: {failure}")
+                write!(
+                    f,
+                    "pool {pool} makes its next machines on other hosts where they have room, since one failed here: {failure}"
+                )
             }
             HostNote::LoadUntold { bound, pools } => {
                 let (pool, make) = match pools.len() {
