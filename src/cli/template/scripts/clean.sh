@@ -14,8 +14,5 @@ if command -v cloud-init >/dev/null 2>&1; then cloud-init clean --logs; fi
 rm -f /etc/netplan/50-cloud-init.yaml /etc/network/interfaces.d/50-cloud-init /etc/NetworkManager/system-connections/cloud-init-*
 truncate -s 0 /etc/machine-id
 rm -f /var/lib/dbus/machine-id /var/lib/systemd/random-seed
-# Packages left the linker's cache, the journal's catalog and system users as they are to be. Without this mark every machine's first
-# boot makes them anew before cloud-init begins, since /usr is younger than the mark of the image.
-if [ -x /usr/lib/systemd/systemd-update-done ]; then ldconfig && /usr/lib/systemd/systemd-update-done || true; fi
 fstrim -a || true
 sync

@@ -40,8 +40,6 @@ update_lists() {
 if [ "$family" = apt ]; then
   apt="apt-get -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 -y"
   systemctl disable --now apt-daily.timer apt-daily-upgrade.timer unattended-upgrades.service 2>/dev/null || true
-  # At each boot it looks for LVM snapshots of file-system checks, which no machine makes.
-  systemctl disable e2scrub_reap.service 2>/dev/null || true
   update_lists
   # shellcheck disable=SC2086 # a list of words
   $apt install --no-install-recommends ca-certificates curl gpg qemu-guest-agent conntrack ethtool iptables socat $packages
