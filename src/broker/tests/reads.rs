@@ -463,3 +463,18 @@ async fn the_brokers_own_page_is_a_plain_read() {
         assert_eq!(reply.outcome, "done", "{reply:?}");
     }
 }
+
+/// Who looks into the journal finds PVE's reason there.
+#[tokio::test]
+async fn the_line_of_a_refused_call_has_pves_words() {
+    let rig = rig();
+    let start = "/nodes/pve1/qemu/9001/status/start";
+    let (lines, _guard) = Lines::listen();
+    let refused = json!({"data": null, "message": "no space left\n"});
+    rig.world.answer(start, 500, &refused);
+    let reply = rig.send("POST", start, &[]).await;
+    assert_eq!(reply.outcome, "refused");
+    let said = lines.taken();
+    let told = said.iter().any(|line| line.contains("no space left"));
+    assert!(told, "{said:?}");
+}
