@@ -4,8 +4,9 @@ use serde_json::json;
 
 use super::rig::{PEER, rig, rig_with};
 use super::waits::Lines;
-use super::world::{HOST, policy};
+use super::world::{CLUSTER, HOST, mark, policy};
 use crate::broker::allow::RawRequest;
+use crate::pve::PveRequest;
 
 #[tokio::test]
 async fn configurations_and_states_are_told_of_the_range_and_of_templates_alone() {
@@ -448,10 +449,32 @@ async fn the_brokers_own_page_is_a_plain_read() {
         let reply = ask(method, query, body).await;
         assert_eq!(reply.outcome, "refused-by-broker", "{method} {query:?}");
     }
-    for _ in 0..2 {
+    for times in 1..3 {
         let reply = ask("GET", None, b"").await;
         let said: serde_json::Value = serde_json::from_slice(&reply.body).expect("JSON");
         assert_eq!(said["data"]["pve_version"], "9.2.11", "{said}");
+        // The cluster that it serves is the one of the first machine.
+        let served = (times == 2).then_some(CLUSTER);
+        assert_eq!(said["data"]["cluster"].as_str(), served, "{said}");
+        let of_version = |request: &&PveRequest| request.path == "/version";
+        let sent = rig.world.sent.lock().expect("held").clone();
+        assert_eq!(sent.iter().filter(of_version).count(), 1);
+        let reply = rig.clone_of(9000, 9050, &mark(9050)).await;
+        assert_eq!(reply.outcome, "done", "{reply:?}");
     }
-    assert_eq!(rig.world.sent.lock().expect("held").len(), 1);
+}
+
+/// Who looks into the journal finds PVE's reason there.
+#[tokio::test]
+async fn the_line_of_a_refused_call_has_pves_words() {
+    let rig = rig();
+    let start = "/nodes/pve1/qemu/9001/status/start";
+    let (lines, _guard) = Lines::listen();
+    let refused = json!({"data": null, "message": "no space left\n"});
+    rig.world.answer(start, 500, &refused);
+    let reply = rig.send("POST", start, &[]).await;
+    assert_eq!(reply.outcome, "refused");
+    let said = lines.taken();
+    let told = said.iter().any(|line| line.contains("no space left"));
+    assert!(told, "{said:?}");
 }

@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 
 use super::rig::{self, Rig};
 use super::world::{CLUSTER, HOST, UPID, mark};
+use crate::broker::removals::Removal;
 use crate::broker::service::Reply;
 use crate::model::mark::Mark;
 use crate::model::time::Span;
@@ -223,6 +224,36 @@ async fn a_removal_is_forgotten_where_nothing_else_is_recorded() {
     rig.world.vms.lock().expect("held").remove(&9001);
     rig.send("GET", "/cluster/resources", &[]).await;
     assert_eq!(removal(&rig, 9001), None);
+}
+
+/// What a newer version knows of a machine's removal stays, and is not the next machine's at its VMID.
+#[tokio::test]
+async fn what_a_newer_version_wrote_of_a_removal_is_its_machines() {
+    let rig = interrupted().await;
+    let records = &rig.service.removals;
+    let known = records.get(9001, rig.service.clock.now());
+    let known = known.expect("it is read").expect("it is there");
+    let again = |record: &Removal| {
+        let mut newer = serde_json::to_value(&known).expect("plain data");
+        newer["rack"] = json!(3);
+        std::fs::write(state(&rig, "removals/9001.json"), newer.to_string()).expect("written");
+        records.record(record).expect("recorded");
+        removal(&rig, 9001)
+            .expect("it is there")
+            .get("rack")
+            .cloned()
+    };
+    assert_eq!(again(&known), Some(json!(3)));
+    let other = Removal {
+        machine: "small-other".into(),
+        ..known.clone()
+    };
+    assert_eq!(again(&other), None);
+    let elsewhere = Removal {
+        cluster: "ffff/home".into(),
+        ..known.clone()
+    };
+    assert_eq!(again(&elsewhere), None);
 }
 
 /// PVE must have time to answer, or nobody knows whether the VM goes.

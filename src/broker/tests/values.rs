@@ -253,14 +253,17 @@ async fn disks_grow_by_size_only_and_only_disks() {
         ("scsi2", "32G", false),
         ("ide2", "32G", false),
         ("scsi3", "32G", false),
+        ("scsi4", "32G", false),
         ("efidisk0", "32G", false),
         ("scsi0,scsi1", "32G", false),
         ("net0", "32G", false),
     ] {
         let rig = rig();
-        // A disk of cloud-init's that somebody attached as no CD.
+        // A disk of cloud-init's that somebody attached as no CD, and a CD.
         let cloud_init = json!("ceph:vm-9001-cloudinit,size=4M");
         rig.world.set(9001, "scsi3", cloud_init);
+        let cd = json!("local:iso/debian.iso,media=cdrom,size=700M");
+        rig.world.set(9001, "scsi4", cd);
         let path = format!("/nodes/{HOST}/qemu/9001/resize");
         let reply = rig
             .send("PUT", &path, &[("disk", disk), ("size", size)])
