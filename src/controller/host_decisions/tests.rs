@@ -14,7 +14,7 @@ use crate::model::reasons::Held;
 use crate::model::report::{Hold, PodVerdict, Report, Scope};
 use crate::model::snapshot::Snapshot;
 use crate::model::time::Span;
-use crate::record::{RecordLimits, RecordedTurn, TurnRecorder, WhenFull};
+use crate::record::{RecordLimits, RecordStart, RecordedTurn, TurnRecorder, WhenFull};
 
 /// A turn at `at`, in milliseconds, that plans the machines `chosen` for pve1 and sees `machines`: each with the time when it was planned,
 /// and its step.
@@ -97,7 +97,9 @@ fn of_all_others_the_record_is_read_as_far_as_it_goes_back() {
         max_bytes: 1 << 20,
         max_age: Span::minutes(60),
     };
-    let recorder = TurnRecorder::begin(path.clone(), limits, WhenFull::Wait).expect("a thread");
+    let recorder =
+        TurnRecorder::begin(path.clone(), limits, WhenFull::Wait, RecordStart::default())
+            .expect("a thread");
     for (number, at, chosen) in [
         (1, 1_000, &["a"][..]),
         // What is decided of a again is no difference to the decision before.
@@ -140,7 +142,9 @@ fn of_a_machine_that_another_instance_made_it_is_said_whose_record_has_it() {
         max_bytes: 1 << 20,
         max_age: Span::minutes(60),
     };
-    let recorder = TurnRecorder::begin(path.clone(), limits, WhenFull::Wait).expect("a thread");
+    let recorder =
+        TurnRecorder::begin(path.clone(), limits, WhenFull::Wait, RecordStart::default())
+            .expect("a thread");
     for (number, at, holder) in [
         (1, 0, None),
         (2, 100_000, Some("pve2_0123456789abcdef")),
@@ -180,7 +184,9 @@ fn of_a_machine_that_is_gone_it_is_said_where_it_is_told() {
         max_bytes: 1 << 20,
         max_age: Span::minutes(60),
     };
-    let recorder = TurnRecorder::begin(path.clone(), limits, WhenFull::Wait).expect("a thread");
+    let recorder =
+        TurnRecorder::begin(path.clone(), limits, WhenFull::Wait, RecordStart::default())
+            .expect("a thread");
     let mut turn = turn(1_000, &[], &[]);
     Arc::make_mut(&mut turn.decision).plan = vec![Action {
         version: VERSION,
@@ -230,7 +236,9 @@ fn of_a_pod_that_is_gone_it_is_said_where_it_is_told() {
         max_bytes: 1 << 20,
         max_age: Span::minutes(60),
     };
-    let recorder = TurnRecorder::begin(path.clone(), limits, WhenFull::Wait).expect("a thread");
+    let recorder =
+        TurnRecorder::begin(path.clone(), limits, WhenFull::Wait, RecordStart::default())
+            .expect("a thread");
     let mut turn = turn(1_000, &[], &[]);
     let report = &mut Arc::make_mut(&mut turn.decision).report;
     let verdict = PodVerdict::fits_node("small-aaaaa".into());
