@@ -17,6 +17,9 @@ use crate::simulation::inter_pod::topology::{DomainId, FRESH};
 
 /// Domains that are tried at most: each costs a plan.
 const MAX_DOMAINS: usize = 6;
+/// Machines that second plans may look at in a decision before the next domain is tried. Those that are left are tried in the next decision: what
+/// found nothing is remembered.
+const MAX_LOOKED: u64 = 4_000_000;
 /// With more pods without a place no domain is tried.
 const MAX_PODS: usize = 500;
 
@@ -33,7 +36,7 @@ pub(super) fn repack<'p, 'a>(
         std::mem::take(&mut planner.turn.memory.no_better_plan_with_fewer_domains);
     for (key, domain) in find_empty_domains(planner, pending) {
         let waiting = count_waiting(planner, pending);
-        if waiting == 0 || waiting > MAX_PODS {
+        if waiting == 0 || waiting > MAX_PODS || planner.looked > MAX_LOOKED {
             break;
         }
         let rules = planner.world.inter_pod.close_domain(key, domain);

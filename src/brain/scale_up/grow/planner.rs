@@ -27,6 +27,8 @@ pub(super) struct Planner<'p, 'a> {
     pub(super) planned: PlannedMachines,
     /// The places there are: pods put on planned machines may open them to others.
     pub(super) existing: FitIndex,
+    /// Machines that were looked at for second plans, in this decision.
+    pub(super) looked: u64,
 }
 
 impl<'p, 'a> Planner<'p, 'a> {
@@ -43,6 +45,7 @@ impl<'p, 'a> Planner<'p, 'a> {
             limits,
             planned: PlannedMachines::begin(),
             existing,
+            looked: 0,
         }
     }
 

@@ -122,6 +122,7 @@ pub(super) fn pose_question(
         queue: inquiry.queue(),
         deals: true,
         looks: Cell::default(),
+        looked: Cell::default(),
     };
     one_domain::leave_out_spread(&mut problem);
     tie(&mut problem);

@@ -114,7 +114,9 @@ pub(super) fn repack_once<'p, 'a>(
         // What the world does not take of pods that were dealt out first may be had without.
         for deals in [true, false] {
             problem.deals = deals;
-            let Some(answer) = draft::solve(&problem) else {
+            let answer = draft::solve(&problem);
+            planner.looked = planner.looked.saturating_add(problem.looked.take());
+            let Some(answer) = answer else {
                 break;
             };
             let mut trial = SecondPlanTrial {

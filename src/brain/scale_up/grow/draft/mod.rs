@@ -171,6 +171,8 @@ pub(super) struct Problem {
     pub(super) deals: bool,
     /// Machines that may still be looked at.
     pub(super) looks: Cell<u64>,
+    /// Machines that were looked at.
+    pub(super) looked: Cell<u64>,
 }
 
 /// What plans are compared by: the first number that differs decides, and less is better. Preferences are not part of it.
@@ -269,6 +271,8 @@ impl Problem {
     fn look(&self, machines: usize) -> bool {
         let left = self.looks.get().saturating_sub(machines as u64);
         self.looks.set(left);
+        self.looked
+            .set(self.looked.get().saturating_add(machines as u64));
         left > 0
     }
 }

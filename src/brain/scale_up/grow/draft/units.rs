@@ -59,7 +59,12 @@ impl Bonds {
                 .iter()
                 .map(|target| problem.lots[*target].count)
                 .sum();
-            if of.asks.wants_itself || pods == 1 {
+            // Pods of a lot that follow each other are all in one place.
+            let in_one_place = matches!(targets[..], [target] if {
+                let asks = &problem.lots[target].asks;
+                asks.wants_itself && asks.wanted.iter().any(|counter| local(&counter))
+            });
+            if of.asks.wants_itself || pods == 1 || in_one_place {
                 for target in targets {
                     bonds.join(lot, target);
                 }
