@@ -208,20 +208,23 @@ pub(crate) fn by_name(world: &SimCluster<'_>, mut nodes: Vec<NodeIndex>) -> Vec<
     nodes
 }
 
+/// A node with what keeps a pod off it, where that is known.
+type Refusing = (NodeIndex, Option<FilterFailure>);
+
 /// The node whose refusal tells most, with that: one that lacks room rather than one that would never take the pod, such as a control plane's;
 /// of several a machine's, and the first of them.
 fn find_telling(
     world: &SimCluster<'_>,
     load: &PodsToMove<'_>,
     open: &[NodeIndex],
-) -> Option<(NodeIndex, Option<FilterFailure>)> {
+) -> Option<Refusing> {
     let compared = open.iter().take(COMPARED).map(|index| {
         let failure = refuse_at(world, load, *index);
         let ours = world.nodes[*index].labels.contains_key(POOL_LABEL);
         let rank = (failure.as_ref().map_or(2, how_far), !ours);
         (rank, (*index, failure))
     });
-    let mut best: Option<((u8, bool), (NodeIndex, Option<FilterFailure>))> = None;
+    let mut best: Option<((u8, bool), Refusing)> = None;
     for (rank, told) in compared {
         if best.as_ref().is_none_or(|(least, _)| rank < *least) {
             best = Some((rank, told));

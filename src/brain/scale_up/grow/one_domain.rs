@@ -31,9 +31,11 @@ pub(super) fn leave_out_spread(problem: &mut Problem) {
     if !idle.iter().flatten().any(|idle| *idle) {
         return;
     }
-    for (lot, idle) in problem.lots.iter_mut().zip(idle) {
-        let mut idle = idle.into_iter();
-        lot.asks.spread.retain(|_| !idle.next().unwrap_or_default());
+    for (lot, rules) in problem.lots.iter_mut().zip(idle) {
+        let mut rules = rules.into_iter();
+        lot.asks
+            .spread
+            .retain(|_| !rules.next().unwrap_or_default());
     }
     let asked: BTreeSet<TallyIndex> = problem.lots.iter().flat_map(counters_asked).collect();
     for lot in &mut problem.lots {

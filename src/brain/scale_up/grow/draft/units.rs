@@ -62,7 +62,7 @@ impl Bonds {
             // Pods of a lot that follow each other are all in one place.
             let in_one_place = matches!(targets[..], [target] if {
                 let asks = &problem.lots[target].asks;
-                asks.wants_itself && asks.wanted.iter().any(|counter| local(&counter))
+                asks.wants_itself && asks.wanted.iter().any(|own| local(&own))
             });
             if of.asks.wants_itself || pods == 1 || in_one_place {
                 for target in targets {
