@@ -191,7 +191,7 @@ impl Executor {
             let left = cooling.until - Instant::now();
             return Err(NotBegun::Waits(format!(
                 "the last attempt to {kind} {machine} failed; the next is in {} s",
-                left.as_secs() + 1
+                left.as_secs() + u64::from(left.subsec_nanos() > 0)
             )));
         }
         let unseen: Vec<&Action> = self.unseen(snapshot).collect();
