@@ -67,22 +67,20 @@ impl Post {
     /// # Errors
     /// The file cannot be used.
     pub(crate) fn to_url_in(path: &Path) -> Result<Post, String> {
-        Post::to_secret(url_of(path)?)
+        Post::to_secret(&url_of(path)?)
     }
 
     /// To this URL, which is a secret.
     ///
     /// # Errors
     /// A header cannot be set.
-    pub(crate) fn to_secret(url: SecretString) -> Result<Post, String> {
+    pub(crate) fn to_secret(url: &SecretString) -> Result<Post, String> {
         let mut post = Post::new(url.clone())?;
         // A server or an error may name the path without the rest, or what is asked with.
-        let (whole, query) = {
-            let url = url.expose_secret();
-            (url, url.split_once('?').map_or("", |(_, query)| query))
-        };
+        let whole = url.expose_secret();
+        let query = whole.split_once('?').map_or("", |(_, query)| query);
         let parts = whole.split(['?', '#']).next();
-        let path = parts.and_then(|url| url.splitn(4, '/').nth(3));
+        let path = parts.and_then(|part| part.splitn(4, '/').nth(3));
         post.hide(whole);
         post.hide(path.unwrap_or_default());
         for pair in query.split('&') {

@@ -182,19 +182,8 @@ mod tests {
         }
     }
 
-    /// Each node that stays says what for, whichever host of several it is on; and a host that is empty says so.
-    #[test]
-    fn each_machine_of_an_evacuated_host_says_what_becomes_of_it() {
-        let evacuated = || HostState {
-            notes_details: vec![HostNote::Evacuated {
-                since: NOW - Span::minutes(3),
-            }],
-            ..HostState::default()
-        };
-        let without = WaitsFor::NoMachine {
-            pod: Some(ObjectKey::new("shop", "web-1")),
-            refused: Reasons::new([("*".into(), Refused::NoFreeVmid.into())].into()),
-        };
+    /// A pod that no machine can be made for: of one pool's types two are kept by its `max`, one by that beside hosts that are too small.
+    fn held_by_max() -> WaitsFor {
         let max = Refused::PoolMax {
             machines: 5,
             max: 5,
@@ -209,7 +198,7 @@ mod tests {
             more: vec![Arc::new(max.clone())],
         };
         let small: Refusals = too_small().into();
-        let at_max = WaitsFor::NoMachine {
+        WaitsFor::NoMachine {
             pod: Some(ObjectKey::new("shop", "web-1")),
             refused: Reasons::new(
                 [
@@ -220,7 +209,23 @@ mod tests {
                 ]
                 .into(),
             ),
+        }
+    }
+
+    /// Each node that stays says what for, whichever host of several it is on; and a host that is empty says so.
+    #[test]
+    fn each_machine_of_an_evacuated_host_says_what_becomes_of_it() {
+        let evacuated = || HostState {
+            notes_details: vec![HostNote::Evacuated {
+                since: NOW - Span::minutes(3),
+            }],
+            ..HostState::default()
         };
+        let without = WaitsFor::NoMachine {
+            pod: Some(ObjectKey::new("shop", "web-1")),
+            refused: Reasons::new([("*".into(), Refused::NoFreeVmid.into())].into()),
+        };
+        let at_max = held_by_max();
         let comes = WaitsFor::MachineComing {
             machine: "p-x".into(),
         };

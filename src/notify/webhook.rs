@@ -54,7 +54,7 @@ pub(super) fn obstacles(webhook: &Webhook) -> Vec<PostObstacle> {
 /// The request as far as its address.
 fn begin(webhook: &Webhook) -> Result<Post, String> {
     match &webhook.url {
-        Url::Plain(url) if is_secret(url) => Post::to_secret(url.clone().into()),
+        Url::Plain(url) if is_secret(url) => Post::to_secret(&url.clone().into()),
         Url::Plain(url) => Post::to(url),
         Url::File(path) => Post::to_url_in(path),
     }

@@ -66,6 +66,20 @@ pub(super) fn check(case: Case<'_>, action: &Action, drained: bool) -> CheckResu
         return refuse(CheckRule::Unconfigured, machine.mark.pool.clone());
     };
     let settings = pool.scale_down.as_ref().unwrap_or(&case.policy.scale_down);
+    may_be_given_up(case, action, machine, (pool, settings, node))?;
+    drain::utilization(case, action, settings, node)?;
+    consolidation::removal(case, action, machine, pool)?;
+    let name = action.target.node.as_ref().map_or("", |of| &of.name);
+    drain::pods(case, action, name, pool, settings)
+}
+
+/// Whether a node that works may go for the reason of the action, as its host, its configuration or its timers have it.
+fn may_be_given_up(
+    case: Case<'_>,
+    action: &Action,
+    machine: &Machine,
+    (pool, settings, node): (&PoolPolicy, &ScaleDown, &Node),
+) -> CheckResult {
     if let Reason::Evacuated { since, .. } = action.reason {
         evacuation(case, machine, since, node)?;
     } else if let Reason::Unready { since } = action.reason
@@ -80,10 +94,7 @@ pub(super) fn check(case: Case<'_>, action: &Action, drained: bool) -> CheckResu
         unready(action, settings)?;
         timers(case, action, pool, settings, node)?;
     }
-    drain::utilization(case, action, settings, node)?;
-    consolidation::removal(case, action, machine, pool)?;
-    let name = action.target.node.as_ref().map_or("", |of| &of.name);
-    drain::pods(case, action, name, pool, settings)
+    Ok(())
 }
 
 /// A pool keeps the first of its machines that failed, as many and for as long as its `keep_failed` says.
