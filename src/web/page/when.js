@@ -373,7 +373,10 @@ function deedTable(machine) {
 function starts(told) {
   const rows = [];
   for (const [name, all] of Object.entries(told.steps)) {
-    const phases = all.filter((phase) => UP.includes(phase.step)).map((phase) => ({ ...phase, took: phase.took, time: millis(phase.at) }));
+    // A machine that works may be started again, when its host was away: that is no part of its way up.
+    const steps = all.filter((phase) => UP.includes(phase.step));
+    const last = steps.findIndex((phase) => phase.step === UP[UP.length - 1] && phase.ok);
+    const phases = steps.slice(0, last < 0 ? steps.length : last + 1).map((phase) => ({ ...phase, took: phase.took, time: millis(phase.at) }));
     if (phases.length === 0) continue;
     const total = phases.reduce((sum, phase) => sum + phase.took, 0);
     rows.push({ name, phases, total, time: phases[phases.length - 1].time, ok: phases.every((phase) => phase.ok) });
