@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const OTLP_FAULTS: [(&str, &str); 9] = [
     ("\"traceId\":\"", "\"traceId\":\"x"),
     ("\"traceId\":", "\"traceID\":"),
-    ("\"spanId\":", "\"span_id\":"),
+    ("\"spanId\":", "\"spanID\":"),
     ("\"startTimeUnixNano\":\"", "\"startTimeUnixNano\":\"at "),
     ("\"endTimeUnixNano\":", "\"endTime\":"),
     ("\"kind\":1", "\"kind\":\"INTERNAL\""),
