@@ -66,7 +66,7 @@ def a_host_is_emptied(browser, demo):
     expect(browser.run(f"return {CARD}.querySelector('.acts .why').textContent", host) == said, "what was said of it is lost while the page changes")
     browser.go("#/when")
     browser.shows("evacuate", "[aria-labelledby=decisions]", seconds=60)
-    browser.shows("by ann", "[aria-labelledby=decisions]")
+    browser.shows("ann asked", "[aria-labelledby=decisions]")
     browser.go("#/")
     browser.shows("Pending pods")
     reach.tab_to(browser, "its end", f"End the evacuation of {host}", 400)
