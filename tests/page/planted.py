@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import os
 import subprocess
 
 import lost
@@ -81,7 +82,7 @@ OF_DEMO = [
         [("if (open < 0) this.close();", "this.close();"), ("    else this.pick(open, this.open);\n", "")],
         on_demo(stories.decision_stays_open)),
     Bug("a hold ends where it begins", "/page/when.js", [("to: millis(one.until) ??", "to: millis(one.from) ??")], on_demo(stories.idle_times_are_drawn)),
-    Bug("bands do not say why", "/page/chart.js", [('s("title", {}, band.title)', 's("title", {}, band.name)')], on_demo(stories.idle_times_are_drawn)),
+    Bug("bands do not say why", "/page/chart.js", [('svg("title", {}, band.title)', 'svg("title", {}, band.name)')], on_demo(stories.idle_times_are_drawn)),
     Bug("the time before is the one after", "/page/when.js", [("const to = (way < 0 ?", "const to = (way > 0 ?")], on_demo(stories.times_before_are_shown)),
     Bug("a name is not asked for", "/page/when.js", [("of=${encodeURIComponent(this.asked)}", "")], on_demo(stories.times_before_are_shown)),
     Bug("a pending pod has no reason", "/page/now.js",
@@ -180,6 +181,14 @@ def by_lot(bugs):
         return bugs
     commit = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True).stdout
     return [bug for bug in bugs if hashlib.sha256(commit + bug.name.encode()).digest()[0] % ONE_OF == 0]
+
+
+def find_places(folder):
+    """Every bug finds its place in the page's files, also those whose turn it is not."""
+    for bug in OF_DEMO + OF_INSTALLATION + OF_SINGLE + OF_REACH:
+        name = bug.file.strip("/").removeprefix("page/") or "index.html"
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            bug.spoil(file.read())
 
 
 def find(browser, world, bugs):

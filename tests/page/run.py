@@ -23,7 +23,7 @@ from acts import of_acts  # noqa: E402
 from closed import of_closed_page  # noqa: E402
 from large import of_large_cluster  # noqa: E402
 import planted  # noqa: E402
-from planted import OF_DEMO, OF_INSTALLATION, OF_REACH, OF_SINGLE, find  # noqa: E402
+from planted import OF_DEMO, OF_INSTALLATION, OF_REACH, OF_SINGLE, find, find_places  # noqa: E402
 from quiet import quiet  # noqa: E402
 from single import of_single_node, world_of_one  # noqa: E402
 import world as worlds  # noqa: E402
@@ -218,6 +218,7 @@ def of_demo(browser, binary, pictures):
 def of_planted_bugs(browser, binary):
     """Bugs in the page's own files: the stories find each. And README's pictures that are old."""
     shots.finds_what_changed()
+    find_places(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../src/web/page"))
     browser.size(1280, 900)
     demo = Demo(binary, 30)
     try:
