@@ -427,6 +427,8 @@ def numbers_sort(browser):
     """A column of numbers is sorted as numbers, from the largest. The pod asks-for-8 is there, and some ask for more."""
     browser.go("#/")
     browser.shows("asks-for-8", "[aria-labelledby=pending]")
+    # Until they are decided on, the same is said of all of them, in one row.
+    browser.wait("not all are alike", "return document.querySelectorAll('[aria-labelledby=pending] tbody tr').length > 1", seconds=60)
     browser.run("[...document.querySelectorAll('[aria-labelledby=pending] thead button')].find((it) => it.textContent === 'CPU').click()")
     cells = browser.run("""const rows = [...document.querySelectorAll('[aria-labelledby=pending] tbody tr')];
         return rows.map((row) => Number(row.querySelector('[data-name=CPU]').innerText))""")
