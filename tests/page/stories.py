@@ -1,6 +1,7 @@
 """Short stories on a page that is open: each looks whether one thing is as it should be. Used on the page as it is, and on
 the page with a bug in it."""
 
+import re
 import time
 
 from browser import SECONDS
@@ -345,7 +346,9 @@ def marks_lead_to_their_decisions(browser):
             leads = f"#/machine/{deed['machine']}" if deed["machine"] else None
             # One that was gone when the page read leads nowhere; what is there was asked a moment later.
             links += href is not None
-            expect(text.startswith(deed["clock"]) and deed["why"] in text and href in (None, leads),
+            # Who asked is told first.
+            why = re.sub(r" \(by [^()]*\)$", "", deed["why"])
+            expect(text.startswith(deed["clock"]) and why in text and href in (None, leads),
                    f"the mark {mark['label']!r} leads to {text!r} ({href}) and not to {deed}")
             row += 1
     expect(links > 0 or not found["there"], f"no mark leads to a machine, and these are there: {found['there']}")
