@@ -41,7 +41,7 @@ pub(crate) struct FreeAddresses {
     ranges: BTreeMap<Arc<str>, Arc<str>>,
     /// How many addresses of these ranges somebody had when they were asked for on the wire.
     on_wire: BTreeMap<Arc<str>, u64>,
-    /// What networks can give together whose ranges overlap, as those of two regions may.
+    /// The free addresses of each set of networks whose ranges overlap, as those of two regions may: less than the sum of what each has free.
     shared: Vec<SharedAddresses>,
 }
 
@@ -178,7 +178,7 @@ impl AddressBook {
             let mut addresses = Vec::new();
             for family in network.families() {
                 let last = last_given(turn, (name, network), family);
-                // What other networks cannot give comes first: those may have nothing else.
+                // Addresses that only this network has are given first. Networks whose ranges overlap with it may have no others left than the shared ones.
                 let own = overlaps::own_part(turn.view.policy, name, network);
                 let own = own.and_then(|own| own.next(family, last, &self.taken));
                 let address = own.or_else(|| network.next(family, last, &self.taken))?;
@@ -290,7 +290,7 @@ impl FreeAddresses {
         }
     }
 
-    /// What networks can give together whose ranges overlap.
+    /// The free addresses of each set of networks whose ranges overlap.
     pub(crate) fn shared(&self) -> &[SharedAddresses] {
         &self.shared
     }

@@ -10,10 +10,13 @@ use std::sync::Arc;
 use model::network::{AddressRange, Family, NetworkPolicy, number};
 use model::policy::{Policy, PoolPolicy};
 
-/// Of so many networks that overlap every set is a limit. Of more it is each pair, and all of them together.
+/// Overlapping networks of which every set of two or more is counted: 57 sets at most. Where more overlap, each pair is counted and the set of all:
+/// a plan may then have a machine more than there are addresses, which is not made.
 const EACH_SET: usize = 6;
+/// Overlapping networks that are counted, at most: each is a bit of a `u64`.
+const MAX_NETWORKS: usize = 64;
 
-/// What some networks can give together.
+/// How many addresses some overlapping networks of one family can give together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SharedAddresses {
     networks: Vec<Arc<str>>,
@@ -60,7 +63,7 @@ pub(crate) fn count(
         .networks
         .iter()
         .filter(|(name, network)| overlaps_another(policy, name, network, family))
-        .take(64)
+        .take(MAX_NETWORKS)
         .collect();
     if overlapping.len() < 2 {
         return Vec::new();
@@ -93,7 +96,7 @@ pub(crate) fn count(
 
 /// The sets of two or more of so many networks that are looked at, as bits.
 fn list_sets(networks: usize) -> Vec<u64> {
-    let all = u64::MAX >> (64 - networks.clamp(1, 64));
+    let all = u64::MAX >> (MAX_NETWORKS - networks.clamp(1, MAX_NETWORKS));
     if networks <= EACH_SET {
         return (1..=all).filter(|set| set.count_ones() > 1).collect();
     }
