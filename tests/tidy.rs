@@ -803,6 +803,77 @@ fn links_between_pages_lead_somewhere() {
     none(&dead);
 }
 
+/// How a heading is named in links to it, as GitHub does: lower case, without marks, blanks as hyphens.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase();
+    let kept = kept.chars().filter_map(|of| match of {
+        ' ' => Some('-'),
+        '-' | '_' => Some(of),
+        _ => of.is_alphanumeric().then_some(of),
+    });
+    kept.collect()
+}
+
+/// The anchors of a page. Of headings that are alike the second has a number.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let (mut anchors, mut code) = (BTreeSet::new(), false);
+    for line in text.lines() {
+        code ^= line.trim_start().starts_with("```");
+        let heading = line.trim_start_matches('#');
+        if code || heading.len() == line.len() || !heading.starts_with(' ') {
+            continue;
+        }
+        let name = anchor(heading);
+        let again = (1..).map(|number| format!("{name}-{number}"));
+        let mut names = std::iter::once(name.clone()).chain(again);
+        anchors.extend(names.find(|name| !anchors.contains(name)));
+    }
+    anchors
+}
+
+#[test]
+fn links_into_pages_meet_a_heading() {
+    let pages: BTreeMap<PathBuf, String> = pages().into_iter().collect();
+    let by_place: BTreeMap<PathBuf, BTreeSet<String>> = pages
+        .iter()
+        .map(|(page, text)| (normal(page), anchors(text)))
+        .collect();
+    let (mut dead, mut seen) = (Vec::new(), 0);
+    for (page, text) in &pages {
+        for link in text.split("](").skip(1) {
+            let link = link.split([')', ' ']).next().unwrap_or_default();
+            let Some((file, heading)) = link.split_once('#') else {
+                continue;
+            };
+            let to = match file {
+                "" => page.clone(),
+                _ => page.parent().expect("it lies in a folder").join(file),
+            };
+            if let Some(anchors) = by_place.get(&normal(&to)) {
+                seen += 1;
+                if !anchors.contains(heading) {
+                    dead.push(format!("{}: {link}", page.display()));
+                }
+            }
+        }
+    }
+    assert!(seen > 100, "{seen} links were looked at");
+    none(&dead);
+}
+
+/// A path without `.` and `..`.
+fn normal(path: &Path) -> PathBuf {
+    let mut parts = PathBuf::new();
+    for part in path.components() {
+        match part {
+            std::path::Component::ParentDir => drop(parts.pop()),
+            std::path::Component::CurDir => {}
+            part => parts.push(part),
+        }
+    }
+    parts
+}
+
 /// The package has the pages without the sources, and fails to build where one of them links to what is left out.
 #[test]
 fn the_package_can_be_given_its_pages() {

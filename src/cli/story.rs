@@ -213,6 +213,10 @@ fn tell_machine(text: &mut String, story: &NodeStory, wide: bool, now: Time) {
                 tell_place(machine, wide || story.regions > 1),
                 one_line(&machine.standing)
             );
+            if !machine.made_of.template.is_empty() {
+                let parts = one_line(&machine.made_of.to_string());
+                let _ = writeln!(text, "Made of: {parts}");
+            }
             work(text, machine, now);
             if let Some(made) = &machine.made {
                 let _ = writeln!(text, "It was {}", one_line(&made.to_string()));
@@ -454,6 +458,7 @@ mod tests {
 
     use super::*;
     use crate::model::action::Reason;
+    use crate::model::chosen_storages::ChosenStorages;
     use crate::model::cluster::{ObjectKey, Phase};
     use crate::model::cpus::CpuSet;
     use crate::model::host_choice::{HostChoice, HostDecision, HostStanding};
@@ -465,7 +470,7 @@ mod tests {
     };
     use crate::model::report::{GoesOnceUp, Hold, Scope};
     use crate::model::scheduling::{Effect, Taint};
-    use crate::model::story::PreferenceKind;
+    use crate::model::story::{MachineParts, PreferenceKind};
     use crate::model::time::Span;
 
     const NOW: Time = Time(1_795_000_000_000);
@@ -680,6 +685,14 @@ mod tests {
                 cpus: CpuSet::new(),
                 addresses: NicAddresses::new(),
                 vmid: 9001,
+                made_of: MachineParts {
+                    template: "debian".into(),
+                    storages: ChosenStorages {
+                        own: Some("nas".into()),
+                        further: BTreeMap::from([("scsi1".into(), "fast".into())]),
+                    },
+                    devices: BTreeMap::from([("gpu".into(), 2), ("nvme".into(), 1)]),
+                },
                 standing: "up".into(),
                 made: Some(HostDecision::new(
                     NOW - Span::minutes(50),
@@ -920,6 +933,7 @@ mod tests {
             cpus: CpuSet::read("2-5").expect("CPUs"),
             addresses: NicAddresses::new(),
             vmid: 9001,
+            made_of: MachineParts::default(),
             standing: "up".into(),
             made: None,
             made_by: None,

@@ -4,12 +4,14 @@
 //! verdict a pod and a node ([`super::report`]).
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::change::Change;
+use super::chosen_storages::ChosenStorages;
 use super::cluster::{ObjectKey, Phase};
 use super::cpus::CpuSet;
 use super::foreign::ForeignText;
@@ -20,6 +22,7 @@ use super::region::{Failure, Step};
 use super::report::{GoesOnceUp, Hold, NodeVerdict, PodVerdict};
 use super::resources::Resources;
 use super::time::Time;
+use super::words;
 
 /// One pod, tried on everything there is and everything that could be made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -225,6 +228,9 @@ pub struct MachineFacts {
     pub addresses: NicAddresses,
     /// The VMID.
     pub vmid: u32,
+    /// What its VM was made of.
+    #[serde(default)]
+    pub made_of: MachineParts,
     /// How it stands, in words.
     pub standing: String,
     /// The decision that made it, with why it came to its host; absent where that is not known.
@@ -242,6 +248,36 @@ pub struct MachineFacts {
     /// What went wrong with it last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
+}
+
+/// What a machine's VM was made of, by its mark and its intent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct MachineParts {
+    /// The template: the VM that was cloned, or the settings, as the configuration calls it.
+    pub template: Arc<str>,
+    /// The storages of its disks, where the file lists several to choose from.
+    #[serde(skip_serializing_if = "ChosenStorages::is_empty")]
+    pub storages: ChosenStorages,
+    /// How many PCI devices it got, by mapping.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub devices: BTreeMap<Arc<str>, u32>,
+}
+
+impl fmt::Display for MachineParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "template {}", self.template)?;
+        if let Some(storage) = &self.storages.own {
+            write!(f, ", its disks on {storage}")?;
+        }
+        for (slot, storage) in &self.storages.further {
+            write!(f, ", {slot} on {storage}")?;
+        }
+        for (mapping, count) in &self.devices {
+            write!(f, ", {} of {mapping}", words::count(*count, "PCI device"))?;
+        }
+        Ok(())
+    }
 }
 
 /// What becomes of a pod when its node goes.

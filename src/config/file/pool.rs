@@ -185,7 +185,7 @@ pub struct Pool {
     /// A node is replaced when that saves at least this. Default: `"10%"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_saving: Option<MinSaving>,
-    /// A node whose machine has [drifted](machines.md#what-changes-in-place) is replaced: a new machine is made for the pods that fit nowhere else,
+    /// A node whose machine has [drifted](machines.md#drift) is replaced: a new machine is made for the pods that fit nowhere else,
     /// and for `min`, and the node goes when all its pods have a place.
     pub replace_drifted: bool,
     /// A node that is older than this is replaced in the same way; at least `"1h"`. Default: nodes may become as old as they like.

@@ -184,6 +184,7 @@ export class Explained {
       facts([
         machine ? ["Machine", `${machine.pool} · ${machine.instance_type} · VMID ${machine.vmid} on ${machine.host}${story.regions > 1 ? ` in ${machine.region}` : ""}`] : ["Machine", "none of ours: it is never removed"],
         machine?.cpus ? ["CPUs for itself", machine.cpus] : null,
+        machine?.made_of?.template ? ["Made of", madeOf(machine.made_of)] : null,
         machine && decided ? ["Stands", machine.standing] : null,
         machine?.made ? ["Made", [since(millis(machine.made.at)), ` ${chosenHost(machine.made)}`]] : null,
         machine?.made_by ? ["Made", `while the instance on ${machine.made_by} led: why it is on its host is in that one's record (history --machine ${machine.name} on ${machine.made_by})`] : null,
@@ -208,6 +209,15 @@ export class Explained {
 /// Whether the story is of a machine that is no node yet.
 function isComing({ machine, verdict, pods }) {
   return Boolean(machine?.step) && machine.step[0] !== "done" && !verdict && pods.length === 0;
+}
+
+/// The template of a machine, the storages that were chosen for it, and its devices.
+function madeOf({ template, storages, devices }) {
+  const parts = [`template ${template}`];
+  if (storages?.own) parts.push(`its disks on ${storages.own}`);
+  for (const [slot, storage] of Object.entries(storages?.further ?? {})) parts.push(`${slot} on ${storage}`);
+  for (const [mapping, number] of Object.entries(devices ?? {})) parts.push(`${count(number, "PCI device")} of ${mapping}`);
+  return parts.join(", ");
 }
 
 /// A machine that comes in the place of a node, and how far it is.

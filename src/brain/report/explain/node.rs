@@ -21,7 +21,7 @@ use model::action::Reason;
 use model::cluster::{Node, ObjectKey};
 use model::reasons::{FateReason, Kept, Removed, WaitsFor};
 use model::report::{Hold, NodeVerdict, PodVerdict, Scope};
-use model::story::{MachineFacts, NodeStory, PodFate, PodOutcome};
+use model::story::{MachineFacts, MachineParts, NodeStory, PodFate, PodOutcome};
 
 use super::successors::{Fates, tell_terminating};
 use super::{Asked, pod};
@@ -170,12 +170,25 @@ fn facts(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> MachineFacts 
         cpus: mark.cpus.clone(),
         addresses: mark.addresses.clone(),
         vmid: mark.vmid,
+        made_of: parts(machine),
         standing,
         made: None,
         made_by: None,
         step: machine.seen.step,
         waits: None,
         failure: machine.seen.failure.clone(),
+    }
+}
+
+fn parts(machine: &MachineView<'_>) -> MachineParts {
+    let mut devices: BTreeMap<Arc<str>, u32> = BTreeMap::new();
+    for device in machine.instance_type.iter().flat_map(|kind| &kind.pci) {
+        *devices.entry(device.mapping.clone()).or_default() += 1;
+    }
+    MachineParts {
+        template: machine.seen.mark.template.as_str().into(),
+        storages: machine.seen.storages.clone(),
+        devices,
     }
 }
 
