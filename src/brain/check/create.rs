@@ -283,7 +283,11 @@ fn count_for_min(case: Case<'_>, pool: &str) -> usize {
             let over = machine
                 .step
                 .is_some_and(|(step, _)| step == model::region::Step::Done);
-            (machine.node.is_some() || !(old || over)) && !is_given_up(case, machine)
+            match machine.node {
+                Some(_) => !is_given_up(case, machine),
+                // On its way up, on a host that is there.
+                None => !(old || over) && !host_is_off(case, machine),
+            }
         })
         .collect();
     let outdated = counting.iter().filter(|machine| is_outdated(case, machine));
@@ -322,13 +326,17 @@ pub(super) fn is_given_up(case: Case<'_>, machine: &Machine) -> bool {
         .ready
         .since
         .is_some_and(|since| case.now.0.saturating_sub(since.0) > patience);
+    let lost = node.ready.status != ReadyStatus::True && (long || host_is_off(case, machine));
+    lost || evacuated(case, machine).is_some()
+}
+
+/// Whether PVE, with quorum, shows a machine's host offline.
+pub(super) fn host_is_off(case: Case<'_>, machine: &Machine) -> bool {
     let region = case.snapshot.regions.get(&machine.region);
     let host = region
         .filter(|region| region.quorate)
         .and_then(|region| region.hosts.get(&machine.host));
-    let lost =
-        node.ready.status != ReadyStatus::True && (long || host.is_some_and(|host| !host.online));
-    lost || evacuated(case, machine).is_some()
+    host.is_some_and(|host| !host.online)
 }
 
 /// Since when a person evacuates the host of a machine.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::create::is_given_up;
+use super::create::{host_is_off, is_given_up};
 use super::{
     Case, CheckResult, CheckRule, consolidation, cpus, devices, drain, ensure, hosts, landing,
     refuse, storages,
@@ -55,6 +55,7 @@ fn in_flight(case: Case<'_>, machine: &Machine) -> bool {
         && machine.busy != Some(Busy::Down)
         && machine.step.is_none_or(|(step, _)| step < Step::Done)
         && (machine.vm.is_some() || machine.step.is_none_or(|(step, _)| step <= Step::Clone))
+        && !host_is_off(case, machine)
 }
 
 /// Whether new machines stay within every limit, together with all there is.

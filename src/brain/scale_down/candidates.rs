@@ -448,6 +448,10 @@ fn find_eligible_mode(
                 machine: why.clone(),
             });
         }
+        MachinePhase::Coming if places::host_is_off(turn, machine) => {
+            let host = machine.seen.host.clone();
+            return other(Kept::HostOffline { host });
+        }
         MachinePhase::Coming => return other(Kept::ComingUp),
         MachinePhase::Failed | MachinePhase::Overdue => {
             return other(match machine.kept {

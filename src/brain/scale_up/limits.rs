@@ -16,6 +16,7 @@ use crate::lifecycle::backoff;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_up::hosts::{self, HostCapacity, HostDemand, HostRank, MachineSize};
 use crate::scale_up::machine_disks;
+use crate::simulation::places;
 use crate::scale_up::numbers::{NumberDemands, NumberRooms};
 use crate::scale_up::storages::StorageAnswers;
 use crate::scale_up::stores::{StoreIndexes, Stores};
@@ -125,6 +126,9 @@ impl LimitTracker {
         limits.note_failures(turn);
         for machine in turn.view.machines.values() {
             limits.count(machine);
+            // One whose host is off does not go on, and nothing waits for it.
+            let under_way = matches!(machine.phase, MachinePhase::Coming | MachinePhase::Overdue);
+            limits.in_flight += u64::from(under_way && !places::host_is_off(turn, machine));
         }
         for unread in crate::decision::unread::find(snapshot, turn.view.policy) {
             limits.count_unread(&unread);
@@ -210,9 +214,6 @@ impl LimitTracker {
         }
         if machine.node.is_none() {
             self.nodes += 1;
-        }
-        if matches!(machine.phase, MachinePhase::Coming | MachinePhase::Overdue) {
-            self.in_flight += 1;
         }
         let pool = machine.pool_index;
         let taken = match pool {

@@ -45,7 +45,7 @@ pub(crate) fn build<'a>(turn: &DecisionBuilder<'a>, choices: &ChoiceList<'a>) ->
         let residents = counting.residents(turn, &mut world, index);
         world.fill(index, residents);
         let machine = turn.view.machine_at(index);
-        if let Some(machine) = machine.filter(|machine| machine.phase == MachinePhase::Coming) {
+        if let Some(machine) = machine.filter(|machine| is_expected(turn, machine)) {
             let mut daemons = expected_daemons(turn, machine);
             for resident in &world.nodes[index].residents {
                 let pod = world.shapes[resident.shape];
@@ -119,7 +119,7 @@ fn add_machine<'a>(
     choices: &ChoiceList<'a>,
     machine: &MachineView<'a>,
 ) {
-    if machine.phase != MachinePhase::Coming || machine.node.is_some() {
+    if !is_expected(turn, machine) || machine.node.is_some() {
         return;
     }
     let Some(promise) = promise(turn, choices, machine) else {
@@ -256,15 +256,25 @@ fn expected_back(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>, node: &N
     waited.is_none_or(|waited| waited <= patience(turn)) && !host_is_off(turn, machine)
 }
 
+/// Whether a machine is on its way up and works once it is there. One whose host is off does not go on; it may, when the host is back.
+pub(crate) fn is_expected(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> bool {
+    machine.phase == MachinePhase::Coming && !host_is_off(turn, machine)
+}
+
 /// Whether a machine that was up has a node that is given up: it is not Ready, and not expected back; or a person
-/// evacuates its host.
+/// evacuates its host. Or it was on its way up, and its host is off.
 pub(crate) fn is_given_up(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> bool {
     let lost = machine
         .node
         .filter(|(_, node)| node.ready.status != ReadyStatus::True);
-    machine.phase == MachinePhase::Up
-        && (lost.is_some_and(|(_, node)| !expected_back(turn, machine, node))
-            || evacuated(turn, machine).is_some())
+    match machine.phase {
+        MachinePhase::Coming => !is_expected(turn, machine),
+        MachinePhase::Up => {
+            lost.is_some_and(|(_, node)| !expected_back(turn, machine, node))
+                || evacuated(turn, machine).is_some()
+        }
+        _ => false,
+    }
 }
 
 /// Since when a person evacuates the host of a machine.
@@ -289,7 +299,7 @@ fn simulate_node(
 ) -> SimNode {
     let machine = turn.view.machine_at(index);
     let phase = machine.map(|machine| &machine.phase);
-    let coming = phase == Some(&MachinePhase::Coming);
+    let coming = machine.is_some_and(|machine| is_expected(turn, machine));
     let ready = node.ready.status == ReadyStatus::True;
     let lost = phase == Some(&MachinePhase::Up)
         && !ready
