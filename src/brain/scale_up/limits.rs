@@ -16,11 +16,11 @@ use crate::lifecycle::backoff;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_up::hosts::{self, HostCapacity, HostDemand, HostRank, MachineSize};
 use crate::scale_up::machine_disks;
-use crate::simulation::places;
 use crate::scale_up::numbers::{NumberDemands, NumberRooms};
 use crate::scale_up::storages::StorageAnswers;
 use crate::scale_up::stores::{StoreIndexes, Stores};
 use crate::simulation::offer::{Choice, ChoiceList, Offer};
+use crate::simulation::places;
 
 /// What is taken, machines planned in this decision included.
 #[derive(Debug, Default)]

@@ -236,6 +236,11 @@ pub enum Warning {
         /// How many more there are.
         more: usize,
     },
+    /// Pods wait, and a plan that places more of them is not looked for: the question is too large for one decision.
+    TooManyToReplan {
+        /// How many pods wait.
+        pods: usize,
+    },
     /// A machine that was to be made is not, for a reason that came up while it was planned.
     NotMade {
         /// It was to replace nodes.

@@ -14,7 +14,7 @@ use super::one_domain;
 use super::pending::PendingGroups;
 use super::planner::Planner;
 use super::view::PlanView;
-use super::withdrawal::{ReplannedGroup, Withdrawal};
+use super::withdrawal::{NoSecondPlan, ReplannedGroup, Withdrawal};
 use crate::constraints::fit::ports;
 use crate::index::{
     AmountIndex, ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LaunchOptionClassIndex,
@@ -33,7 +33,7 @@ const MAX_NODES: usize = 64;
 const MAX_OPTIONS: usize = 1024;
 const MAX_OFFERS: usize = 60_000;
 /// Counters of affinity, anti-affinity and spread times groups, at most: each group asks each counter wherever it goes.
-const MAX_COUNTERS: usize = 1_000_000;
+const MAX_COUNTERS: usize = 8_000_000;
 
 /// What is counted of a pod or a node: resources, then volumes by driver; and after them what [`MinLots::amounts`] says.
 #[derive(Debug, Default)]
@@ -65,12 +65,16 @@ struct Inquiry<'q, 'v, 'a> {
     names: CountedNames,
 }
 
-/// The second plan's question, where it is not too large; and the simulated nodes of the places that stay.
+/// The second plan's question, and the simulated nodes of the places that stay.
 /// [`prepare`] comes first.
+///
+/// # Errors
+///
+/// It is too large, or no machine may be made.
 pub(super) fn pose_question(
     view: PlanView<'_, '_>,
     withdrawal: &Withdrawal,
-) -> Option<(Problem, IndexVec<FixedIndex, NodeIndex>)> {
+) -> Result<(Problem, IndexVec<FixedIndex, NodeIndex>), NoSecondPlan> {
     let replanned = &withdrawal.replanned;
     let inquiry = Inquiry {
         view,
@@ -92,7 +96,7 @@ pub(super) fn pose_question(
     if offers.saturating_mul(1 + counters) > MAX_OFFERS
         || replanned.len().saturating_mul(counters) > MAX_COUNTERS
     {
-        return None;
+        return Err(NoSecondPlan::TooLarge);
     }
     let (mut classes, seen) = inquiry.classes(&numbers);
     let (options, may) = inquiry.options(seen)?;
@@ -126,7 +130,7 @@ pub(super) fn pose_question(
     };
     one_domain::leave_out_spread(&mut problem);
     tie(&mut problem);
-    Some((problem, nodes))
+    Ok((problem, nodes))
 }
 
 /// Finds the rules of all these pods, and the domains of all offers.
@@ -357,10 +361,13 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     fn options(
         &self,
         seen: Vec<SeenOffer<'v, 'a>>,
-    ) -> Option<(
-        IndexVec<LaunchOptionIndex, LaunchOption>,
-        IndexVec<LotIndex, LaunchOptionSet>,
-    )> {
+    ) -> Result<
+        (
+            IndexVec<LaunchOptionIndex, LaunchOption>,
+            IndexVec<LotIndex, LaunchOptionSet>,
+        ),
+        NoSecondPlan,
+    > {
         let (view, choices) = (self.view, self.view.catalog.choices);
         let spare = view.limits.remaining(view.turn, choices);
         let wanted = find_wanted(view, self.replanned, &self.names);
@@ -393,7 +400,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 None => options.push((option, may)),
             }
             if options.len() > MAX_OPTIONS {
-                return None;
+                return Err(NoSecondPlan::TooLarge);
             }
         }
         options.sort_by_key(|(option, _)| (option.rank(), option.choice));
@@ -411,7 +418,10 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         let may = may.collect();
         let options: IndexVec<LaunchOptionIndex, LaunchOption> =
             options.into_iter().map(|(option, _)| option).collect();
-        (!options.is_empty()).then_some((options, may))
+        if options.is_empty() {
+            return Err(NoSecondPlan::Nothing);
+        }
+        Ok((options, may))
     }
 
     /// The option of an offer by itself, and by lot whether it may be on it; none where none may.

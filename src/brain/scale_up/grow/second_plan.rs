@@ -16,7 +16,7 @@ use super::planner::Planner;
 use super::question;
 use super::view::PlanView;
 use super::visits::{come_again, find_movable, leave, split_staying};
-use super::withdrawal::{self, Withdrawal};
+use super::withdrawal::{self, NoSecondPlan, Withdrawal};
 use crate::constraints::shape::Resident;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{
@@ -27,7 +27,7 @@ use crate::simulation::inter_pod::topology::DomainId;
 use crate::simulation::pack::{self, PlacedPods};
 use crate::simulation::planned::CreateReason;
 use crate::simulation::world::{NodeOrigin, Saved};
-use model::reasons::Refused;
+use model::reasons::{Refused, Warning};
 use model::report::PodVerdict;
 
 /// Where pods of a replanned group went.
@@ -90,9 +90,13 @@ pub(super) fn repack_once<'p, 'a>(
         Ok(split) => split,
         Err(visits) => return visits,
     };
-    let Some(withdrawal) = withdrawal::propose(view, &leaving, &movable) else {
-        staying.extend(leaving);
-        return staying;
+    let withdrawal = match withdrawal::propose(view, &leaving, &movable) {
+        Ok(withdrawal) => withdrawal,
+        Err(why) => {
+            tell_too_large(planner.turn, pending, why);
+            staying.extend(leaving);
+            return staying;
+        }
     };
     let leaving = leave(planner, pending, leaving);
     for machine in &withdrawal.machines {
@@ -100,7 +104,10 @@ pub(super) fn repack_once<'p, 'a>(
     }
     question::prepare(planner, catalog, pending, &withdrawal.replanned);
     let question = question::pose_question(planner.view(catalog, pending), &withdrawal);
-    let replaced = question.is_some_and(|(mut problem, nodes)| {
+    if let Err(why) = &question {
+        tell_too_large(planner.turn, pending, *why);
+    }
+    let replaced = question.is_ok_and(|(mut problem, nodes)| {
         if let Domains::Without(key, domain) = domains
             && !problem.close(key, domain)
         {
@@ -142,6 +149,14 @@ pub(super) fn repack_once<'p, 'a>(
         return staying;
     }
     Vec::new()
+}
+
+/// Warns where pods wait and a better plan for them is not looked for.
+fn tell_too_large(turn: &mut DecisionBuilder<'_>, pending: &PendingGroups<'_>, why: NoSecondPlan) {
+    let pods = pending.groups.iter().map(PendingGroup::left).sum();
+    if why == NoSecondPlan::TooLarge && pods > 0 {
+        turn.warn(Warning::TooManyToReplan { pods });
+    }
 }
 
 /// Whether this question found no better plan before, or none that the world took. It is not asked again as long as nothing has changed:

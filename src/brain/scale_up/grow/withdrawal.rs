@@ -21,7 +21,7 @@ use model::reasons::Held;
 
 /// Plans for more pods, or more groups, stay as they are.
 const MAX_PODS: usize = 10_000;
-const MAX_GROUPS: usize = 1_000;
+const MAX_GROUPS: usize = 4_000;
 
 /// A group whose pods the second plan may place elsewhere.
 #[derive(Debug)]
@@ -66,28 +66,44 @@ impl Withdrawal {
     }
 }
 
-/// What is given up for the second plan; `None` where nothing is, or too much.
+/// Why there is no second plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoSecondPlan {
+    /// There is nothing to be planned anew, or nothing it could go to.
+    Nothing,
+    /// It would be too much for one decision.
+    TooLarge,
+}
+
+/// What is given up for the second plan.
+///
+/// # Errors
+///
+/// Nothing is, or it would be too much.
 pub(super) fn propose(
     view: PlanView<'_, '_>,
     visits: &[Visit],
     movable: &IndexVec<GroupIndex, bool>,
-) -> Option<Withdrawal> {
+) -> Result<Withdrawal, NoSecondPlan> {
     let groups = movable.iter().filter(|movable| **movable).count();
     if groups > MAX_GROUPS {
-        return None;
+        return Err(NoSecondPlan::TooLarge);
     }
-    let machines = find_withdrawable(view, movable)?;
+    let machines = find_withdrawable(view, movable).ok_or(NoSecondPlan::Nothing)?;
     let replanned = find_replanned(view, visits, &machines, movable);
     let pods: usize = replanned.iter().map(|of| of.pods.len()).sum();
-    if pods == 0 || pods > MAX_PODS || replanned.len() > MAX_GROUPS {
-        return None;
+    if pods == 0 {
+        return Err(NoSecondPlan::Nothing);
+    }
+    if pods > MAX_PODS {
+        return Err(NoSecondPlan::TooLarge);
     }
     let mut rank = rank_first(view, &machines, &replanned);
     if !view.turn.view.policy.scale_up.nominate_pods {
         // What a plan costs in the end is more than its price, and is not known of this one.
         rank.price = i128::MAX;
     }
-    Some(Withdrawal {
+    Ok(Withdrawal {
         mins: count_for_min(view, &machines),
         machines,
         replanned,

@@ -202,6 +202,14 @@ impl Display for Warning {
                     " are too complex to be weighed within the budget of one decision: pending ones get no machine, running ones keep their nodes, and their anti-affinity towards other pods is ignored"
                 )
             }
+            Warning::TooManyToReplan { pods } => write!(
+                f,
+                "{} for a machine, and whether another plan has a place for more of them is not looked for: too many kinds of pods with rules of their own come together in one decision; a larger max or larger types may help them",
+                match pods {
+                    1 => "1 pod waits".to_owned(),
+                    many => format!("{many} pods wait"),
+                }
+            ),
             Warning::NotMade {
                 replacement,
                 refused,
