@@ -34,6 +34,7 @@ mod leaving;
 mod left_behind;
 mod lifecycle;
 mod living;
+mod many_kinds;
 mod migrated;
 mod naive;
 mod of_this_plan;
