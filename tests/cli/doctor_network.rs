@@ -84,6 +84,31 @@ fn a_vlan_that_a_bridge_does_not_carry_is_wrong() {
     assert_eq!(code, Some(0), "{said}");
 }
 
+/// Machines never come to a host that their pool excludes. It finds a doctor that goes by the pool's `hosts` alone, and one that passes over a
+/// host that the pool may use.
+#[test]
+fn a_host_that_no_pool_may_use_needs_no_bridge() {
+    let mut spec = bridges();
+    let host = &mut spec.hosts[2];
+    host.bridges.retain(|bridge| bridge != "vmbr1");
+    host.bridge_specs.remove("vmbr1");
+    let (_simulators, config) = configured(&spec, "bridge = \"vmbr1\"\n");
+    let lacking = "\"wrong\" \"template debian: there is no bridge vmbr1 that may be used on pve3";
+    all_said(&of_probe(&config, "network"), &[lacking]);
+    let excluded = |host: &str| format!("max = 2\nexclude_hosts = [\"{host}\"]\n");
+    replace(&config, "max = 2\n", &excluded("pve2"));
+    all_said(&of_probe(&config, "network"), &[lacking]);
+    let (code, _) = doctor(&config, &[]);
+    assert_eq!(code, Some(1), "the pool may use pve3");
+    replace(&config, &excluded("pve2"), &excluded("pve3"));
+    all_said(
+        &of_probe(&config, "network"),
+        &["\"ok\" \"template debian: bridge vmbr1 on pve1, pve2\""],
+    );
+    let (code, said) = doctor(&config, &["--quiet"]);
+    assert_eq!(code, Some(0), "{said}");
+}
+
 /// The interface that PVE would make for a VLAN has a name that is too long, or is somebody else's.
 #[test]
 fn a_vlan_that_pve_can_make_no_interface_for_is_wrong() {

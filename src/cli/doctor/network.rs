@@ -67,12 +67,8 @@ fn hosts<'a>(seen: &'a RegionSeen, template: &str, settings: &'a Settings) -> Ve
     let pools = pools.filter_map(|pool| pool.of_template(template));
     let pools: Vec<_> = pools.collect();
     let all = seen.resources.hosts.keys();
-    all.filter(|host| {
-        pools
-            .iter()
-            .any(|pool| pool.hosts.is_empty() || pool.hosts.contains(*host))
-    })
-    .collect()
+    all.filter(|host| pools.iter().any(|pool| pool.may_use(host)))
+        .collect()
 }
 
 /// Resource pools that templates name. A token sees those that it may audit.

@@ -69,8 +69,11 @@ fn fit<'t>(pieces: &[Piece], mut text: &'t str) -> Option<Captured<'t>> {
             return None;
         }
         let (value, rest) = text.split_at(end);
-        // Where a number must stand, words make it another sentence.
+        // Where a number must stand, words make it another sentence, and a quote ends a name.
         if matches!(*gap, "number" | "vmid") && !is_name(gap, value) {
+            return None;
+        }
+        if *gap != "*" && value.contains('\'') {
             return None;
         }
         captured.insert(gap, value);
@@ -185,7 +188,9 @@ mod tests {
         assert_eq!(pattern.find(text).expect("found")["bridge"], "vmbr9");
         assert!(pattern.find("bridge 'vmbr9' is odd").is_none());
         let twice = "a bridge 'x, bridge 'vmbr1' does not exist";
-        assert!(pattern.find(twice).is_some());
+        assert_eq!(pattern.find(twice).expect("found")["bridge"], "vmbr1");
+        let two = "bridge 'vmbr1' lacks port 'eno1' does not exist";
+        assert!(pattern.find(two).is_none());
         let last = Pattern("storage '{storage}:{*}' is {option}");
         let found = last.find("storage 'a:b/c' is gone, now").expect("found");
         assert_eq!((found["storage"], found["option"]), ("a", "gone"));

@@ -7,7 +7,7 @@ mod gaps;
 mod rules;
 
 use gaps::{Captured, Pattern};
-use rules::{RULES, Rule, STATUSES};
+use rules::{Rule, STATUSES};
 
 use super::transport::{CallEffect, CallError, PveRequest};
 
@@ -126,7 +126,7 @@ const GUEST: &str = "Agent error: ";
 
 fn find(text: &str, may: impl Fn(&Rule) -> bool) -> Option<Found<'_>> {
     let of_guest = text.contains(GUEST);
-    let rules = RULES.iter().filter(|rule| may(rule));
+    let rules = rules::all().filter(|rule| may(rule));
     let mut rules = rules.filter(|rule| !of_guest || rule.says.starts_with(GUEST));
     rules.find_map(|rule| {
         let captured = Pattern(rule.says).find(text)?;

@@ -1,7 +1,15 @@
 //! PVE's words, and what to do: the table behind `docs/operations.md`, "What PVE says, and what to do".
 //!
 //! Each row names the file of PVE 9.2 that writes the words (qemu-server 9.2.6, pve-common 9.2.1, pve-storage 9.1.7, pve-manager
-//! 9.2.11, pve-cluster 9.1.6, pve-access-control 9.1.1), or the program that PVE passes on. Where two rows fit, the first counts.
+//! 9.2.11, pve-cluster 9.1.6, pve-access-control 9.1.1), or the program that PVE passes on. Where two rows fit, the first counts: special
+//! words stand before those that they have in them, and `general` is last. `texts.txt` has texts as PVE writes them, each with what it gets.
+
+mod cluster;
+mod general;
+mod hardware;
+mod images;
+mod network;
+mod storages;
 
 /// PVE's words, and what to do about them.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +70,11 @@ const VLAN_AWARE: &str = "let the bridge on {host} be VLAN-aware (its panel, Sys
 const WHOLE: &str = "give the pool instance types whose `memory` is a multiple of the huge page, or smaller `hugepages` in {pool_table}";
 const NUMA: &str =
     "give `numa0` and its like of the template's VM a `policy` (`qm set`), or take them away";
+const LOCKS: &str = "others hold the lock of {storage} for long: let less be made on it at a time (`max_clones_per_storage` of the region), and see whether it answers (`pvesm status`)";
+const BRIDGE: &str = "make {bridge} on {host} (its panel, System, Network), or set `bridge` in {template_table} to one that {host} has, or leave {host} out (`exclude_hosts`)";
+const IOMMU: &str = "switch the IOMMU on, in the firmware of {host} and on its kernel's command line (`intel_iommu=on` on Intel), or leave it out (`exclude_hosts`)";
+const GONE_DEVICE: &str = "the device is not in {host} any more (`lspci`): edit the mapping (Datacenter, Resource Mappings)";
+const BUSY: &str = "a process on {host} has the disk open: `fuser -v` on its /dev/zvol/ path and `lsblk` there show it (a backup, LVM or partitions of the guest that the host has taken up); end it, and where the VM is gone already `pvesm free VOLUME` removes the disk (`pvesm list {storage} --vmid {vmid}`)";
 
 /// What each status of PVE's proxy means, where its words do not tell.
 pub(super) const STATUSES: &[(u16, &str)] = &[
@@ -80,8 +93,21 @@ pub(super) const STATUSES: &[(u16, &str)] = &[
     ),
 ];
 
-/// The rows.
-pub(super) const RULES: &[Rule] = &[
+/// All rows, in the order in which they are looked for.
+pub(super) fn all() -> impl Iterator<Item = &'static Rule> {
+    let special = [
+        cluster::RULES,
+        network::RULES,
+        hardware::RULES,
+        storages::RULES,
+        images::RULES,
+    ];
+    let parts = special.into_iter().chain([RULES, general::RULES]);
+    parts.flatten()
+}
+
+/// The rows that are in no part of their own.
+const RULES: &[Rule] = &[
     // The whole cluster.
     // pve-cluster src/PVE/Cluster.pm, `check_cfs_quorum` and `cfs_lock`; pve-common src/PVE/File.pm under /etc/pve.
     say("cluster not ready - no quorum", QUORUM),
@@ -160,10 +186,7 @@ pub(super) const RULES: &[Rule] = &[
         "another task works on VM {vmid} (`pvenode task list --source active --vmid {vmid}` on {host} shows it): it goes on when that has ended",
     ),
     // pve-cluster src/PVE/Cluster.pm, `cfs_lock`.
-    say(
-        "cfs-lock 'storage-{storage}' error",
-        "others hold the lock of {storage} for long: let less be made on it at a time (`max_clones_per_storage` of the region), and see whether it answers (`pvesm status`)",
-    ),
+    say("cfs-lock 'storage-{storage}' error", LOCKS),
     // VMIDs.
     // qemu-server src/PVE/API2/Qemu.pm, `clone_vm` and `create_vm`; pve-common src/PVE/File.pm, the rename under /etc/pve.
     say("config file already exists", VMIDS),
@@ -174,10 +197,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     // The network.
     // pve-common src/PVE/Network.pm, `read_bridge_mtu`.
-    say(
-        "bridge '{bridge}' does not exist",
-        "make {bridge} on {host} (its panel, System, Network), or set `bridge` in {template_table} to one that {host} has, or leave {host} out (`exclude_hosts`)",
-    ),
+    say("bridge '{bridge}' does not exist", BRIDGE),
     // pve-common src/PVE/Network.pm, `tap_plug`, and pve-network src/PVE/Network/SDN/Vnets.pm.
     log(
         "vm vlans are not allowed on vnet {bridge}",
@@ -296,18 +316,12 @@ pub(super) const RULES: &[Rule] = &[
         "PCI device mapping invalid",
         "edit the mapping for {host} (Datacenter, Resource Mappings): the device there is another than was mapped",
     ),
-    say(
-        "no PCI device found for '{*}'",
-        "the device is not in {host} any more (`lspci`): edit the mapping (Datacenter, Resource Mappings)",
-    ),
+    say("no PCI device found for '{*}'", GONE_DEVICE),
     say(
         "q35 machine model is not enabled",
         "make the template a q35 machine (`machine = \"q35\"` where it is built or created; `qm set VMID --machine q35` on it), or take `pcie=1` from `pci` of the instance type",
     ),
-    say(
-        "cannot prepare PCI pass-through, IOMMU not present",
-        "switch the IOMMU on, in the firmware of {host} and on its kernel's command line (`intel_iommu=on` on Intel), or leave it out (`exclude_hosts`)",
-    ),
+    say("cannot prepare PCI pass-through, IOMMU not present", IOMMU),
     say(
         "device '{*}' assigned more than once",
         "correct `pci` of the instance type: it names one device twice",
@@ -425,10 +439,7 @@ pub(super) const RULES: &[Rule] = &[
     say("rbd create '{*}' error: {*} File exists", LEFT),
     // pve-storage src/PVE/Storage/ZFSPoolPlugin.pm, `zfs_delete_zvol`, after six tries; RBDPlugin.pm, `free_image`: the last line of `rbd rm`,
     // which writes both. A destroyed VM's disk that stays is a warning of the task (qemu-server src/PVE/QemuServer.pm, `destroy_vm`).
-    log(
-        "zfs error: cannot destroy '{*}': dataset is busy",
-        "a process on {host} has the disk open: `fuser -v` on its /dev/zvol/ path and `lsblk` there show it (a backup, LVM or partitions of the guest that the host has taken up); end it, and where the VM is gone already `pvesm free VOLUME` removes the disk (`pvesm list {storage} --vmid {vmid}`)",
-    ),
+    log("zfs error: cannot destroy '{*}': dataset is busy", BUSY),
     log("rbd: error: image still has watchers", WATCHED),
     log(
         "This means the image is still open or the client using it crashed",
@@ -540,29 +551,4 @@ pub(super) const RULES: &[Rule] = &[
         "Agent error: {*} has been disabled",
         "let the guest's agent run commands: `guest-exec` must not be in BLOCK_RPCS, or must be in allow-rpcs, of its configuration in the template",
     ),
-    // Downloads, for `template build`: pve-common src/PVE/Tools.pm, `download_file_from_url`, with wget's exit codes.
-    say(
-        "download failed: exit code 8",
-        "the server has no such file, or refuses it: correct `image` in the template's build table (`curl -I URL` shows what it answers)",
-    ),
-    say(
-        "download failed: exit code 4",
-        "{host} does not reach the server of `image`: see to its DNS and routes, or set a proxy (Datacenter, Options, HTTP proxy)",
-    ),
-    say(
-        "download failed: exit code 5",
-        "{host} does not trust the certificate of the server of `image`: see to its clock and to ca-certificates",
-    ),
-    say(
-        "download failed: exit code 3",
-        "{host} cannot write the file: see how full the storage of the download is (`image_storage` in the template's build table; `pvesm status`)",
-    ),
-    say(
-        "checksum mismatch: got '{*}' != expect",
-        "correct `checksum` in the template's build table: the file behind `image` is another now",
-    ),
-    // Words that tell little.
-    // qemu-server src/PVE/QemuServer.pm, `vm_start_nolock`; pve-common src/PVE/Cmd.pm, `run_command`.
-    vague("QEMU exited with code {number}", LOG),
-    vague("' failed: exit code {number}", LOG),
 ];
