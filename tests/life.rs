@@ -24,6 +24,8 @@ mod history;
 mod hostile_days;
 #[path = "life/hosts.rs"]
 mod hosts;
+#[path = "life/hung_hosts.rs"]
+mod hung_hosts;
 #[path = "life/identity.rs"]
 mod identity;
 #[path = "life/in_place.rs"]

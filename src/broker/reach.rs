@@ -16,6 +16,7 @@ use crate::model::pci::PciUse;
 use crate::model::topology::is_numa;
 use crate::pve::iso_volume;
 use crate::pve::perl::{self, Fields};
+use crate::pve::sound;
 
 use super::allow::AdmittedCall;
 use super::allow::against::may_go;
@@ -203,6 +204,8 @@ pub(super) fn told(policy: &BrokerPolicy, call: &AdmittedCall, body: &[u8]) -> O
 pub(super) fn promise(policy: &BrokerPolicy, body: &[u8]) -> Option<Vec<u8>> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let data = body.get("data").filter(|data| data.is_object())?;
+    // What of it cannot be read would look like nothing once it is left out.
+    sound::promise(data).ok()?;
     let fields = Fields::of(data);
     let mut told = serde_json::Map::new();
     for key in ["memory", "balloon", "onboot"] {
@@ -264,7 +267,10 @@ fn cpus(data: &Value) -> Vec<(String, Value)> {
 /// no business of a daemon that gives none. `None` when the answer cannot be read.
 fn mapped_devices(policy: &BrokerPolicy, body: &[u8]) -> Option<Vec<u8>> {
     let body: Value = serde_json::from_slice(body).ok()?;
-    let entries = body.get("data")?.as_array()?.iter();
+    let data = body.get("data")?;
+    // A device that is left out may be one of another mapping, too.
+    sound::mappings(data).ok()?;
+    let entries = data.as_array()?.iter();
     let entries = entries.filter(|_| policy.gives_devices());
     let told = entries.filter_map(|entry| {
         let map = entry.get("map").and_then(Value::as_array);

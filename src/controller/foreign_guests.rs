@@ -12,16 +12,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::controller::region::Fingerprint;
+use crate::controller::region::silent_hosts::SilentHosts;
 use crate::model::hosts::HostCounting;
 use crate::model::region::GuestKind;
-use crate::pve::{Client, FailureCause, GuestPromise, GuestResource};
+use crate::pve::{CallError, FailureCause, GuestPromise, GuestResource};
 
 /// A reading is old after this long: that somebody edited `onboot` shows nowhere else.
 const STALE: Duration = Duration::from_mins(30);
 /// Guests that are read in one poll because they are new or changed.
 const READS_PER_POLL: usize = 50;
-/// No further guest is read in a poll after this long: slow hosts delay what others wait for by no more.
-const READING: Duration = Duration::from_secs(10);
 
 /// Configurations of others' guests as they were read last, by VMID.
 #[derive(Debug, Default)]
@@ -76,16 +75,17 @@ impl ForeignGuests {
         self.addresses.retain(|vmid, _| there.contains_key(vmid));
     }
 
-    /// Reads those of these guests, whose hosts answer, that count: of those that are off whether they start with their
+    /// Which of these guests are to be read at `now`, of those that count: of those that are off whether they start with their
     /// host, of those that run what ballooning leaves them, and of all which addresses, and of all VMs which PCI devices they
-    /// have, where machines get some.
-    pub(super) async fn read(
+    /// have, where machines get some. Guests of hosts that do not answer are left for later.
+    pub(super) fn find_due<'g>(
         &mut self,
-        client: &Client,
-        guests: &[(u32, &GuestResource)],
+        guests: &[(u32, &'g GuestResource)],
         counting: &HostCounting,
         scarce: SharedResources,
-    ) {
+        silent: &SilentHosts,
+        now: Instant,
+    ) -> Vec<(u32, &'g GuestResource)> {
         let of_vms = scarce.devices || scarce.cpus;
         let counts = |guest: &GuestResource| {
             if scarce.addresses || (of_vms && guest.kind == GuestKind::Qemu) {
@@ -97,38 +97,37 @@ impl ForeignGuests {
             }
         };
         let wanted = guests.iter().filter(|(_, guest)| counts(guest));
-        let wanted: Vec<(u32, &GuestResource)> = wanted.copied().collect();
+        let mut wanted: Vec<(u32, &GuestResource)> = wanted.copied().collect();
         let stays: BTreeSet<u32> = wanted.iter().map(|(vmid, _)| *vmid).collect();
         self.seen.retain(|vmid, _| stays.contains(vmid));
-        let now = Instant::now();
-        let mut silent = BTreeSet::new();
-        for (vmid, guest) in self.due(&wanted, now) {
-            if now.elapsed() > READING {
-                break;
+        wanted.retain(|(_, guest)| !silent.has(&guest.host));
+        self.due(&wanted, now)
+    }
+
+    /// A guest was asked about at `now`.
+    pub(super) fn record(
+        &mut self,
+        (vmid, guest): (u32, &GuestResource),
+        now: Instant,
+        told: Result<GuestPromise, CallError>,
+    ) {
+        match told {
+            Ok(promise) => {
+                self.addresses.insert(vmid, promise.addresses.clone());
+                let seen = ForeignGuestReading {
+                    fingerprint: Fingerprint::of(guest),
+                    running: guest.running(),
+                    promise,
+                    read: now,
+                };
+                self.seen.insert(vmid, seen);
             }
-            if silent.contains(&guest.host) {
-                continue;
-            }
-            match client.guest_promise(&guest.host, guest.kind, vmid).await {
-                Ok(promise) => {
-                    self.addresses.insert(vmid, promise.addresses.clone());
-                    let seen = ForeignGuestReading {
-                        fingerprint: Fingerprint::of(guest),
-                        running: guest.running(),
-                        promise,
-                        read: now,
-                    };
-                    self.seen.insert(vmid, seen);
-                }
-                // It went or moved between the two calls; the next poll sees.
-                Err(error) if error.cause() == FailureCause::Gone => drop(self.seen.remove(&vmid)),
-                Err(error) => {
-                    tracing::debug!(vmid, host = %guest.host, %error, "cannot read what a guest is promised");
-                    // A guest that cannot be read counts as it did, and waits its turn like one that was read: else it is the oldest each time.
-                    if let Some(seen) = self.seen.get_mut(&vmid) {
-                        seen.read = now;
-                    }
-                    silent.insert(guest.host.clone());
+            // It went or moved between the two calls; the next poll sees.
+            Err(error) if error.cause() == FailureCause::Gone => drop(self.seen.remove(&vmid)),
+            // A guest that cannot be read counts as it did, and waits its turn like one that was read: else it is the oldest each time.
+            Err(_) => {
+                if let Some(seen) = self.seen.get_mut(&vmid) {
+                    seen.read = now;
                 }
             }
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::time::{Duration, Instant};
 
+use crate::controller::region::silent_hosts::SilentHosts;
 use crate::pve::ClusterResources;
 
 /// A storage is asked again after this long: what is kept changes when somebody makes or tunes the file system.
@@ -32,21 +33,30 @@ struct KeptReading {
 }
 
 impl KeptSpace {
-    /// Storages that were never asked, each on a host. Others than those that there are, are forgotten.
-    pub(super) fn unknown(&mut self, resources: &ClusterResources) -> Vec<StorageAt> {
+    /// Storages that were never asked, each on a host that answers. Others than those that there are, are forgotten.
+    pub(super) fn unknown(
+        &mut self,
+        resources: &ClusterResources,
+        silent: &SilentHosts,
+    ) -> Vec<StorageAt> {
         // PVE lists the storages of a host that is off, too, so that their last answers are not forgotten.
         self.known.retain(|(host, name), _| {
             let of = resources.storages.get(host);
             of.is_some_and(|of| of.contains_key(name))
         });
-        let mut all = asked(resources);
+        let mut all = asked(resources, silent);
         all.retain(|at| !self.known.contains_key(at));
         all
     }
 
     /// The storage that was asked longest ago, if it is to be asked again at `now`.
-    pub(super) fn due(&self, resources: &ClusterResources, now: Instant) -> Option<StorageAt> {
-        let all = asked(resources).into_iter();
+    pub(super) fn due(
+        &self,
+        resources: &ClusterResources,
+        silent: &SilentHosts,
+        now: Instant,
+    ) -> Option<StorageAt> {
+        let all = asked(resources, silent).into_iter();
         let known = all.filter_map(|at| Some((self.known.get(&at)?, at)));
         let due = known.filter(|(reading, _)| {
             let again = if reading.told { AGAIN } else { RETRY };
@@ -83,11 +93,11 @@ impl KeptSpace {
     }
 }
 
-/// The storages on file systems that are asked, each on a host: a shared one on the first that is online.
-fn asked(resources: &ClusterResources) -> Vec<StorageAt> {
+/// The storages on file systems that are asked, each on a host: a shared one on the first that is online and answers.
+fn asked(resources: &ClusterResources, silent: &SilentHosts) -> Vec<StorageAt> {
     let mut all: Vec<StorageAt> = Vec::new();
     for (host, storages) in &resources.storages {
-        if !resources.is_online(host) {
+        if !resources.is_online(host) || silent.has(host) {
             continue;
         }
         for (name, storage) in storages {
@@ -137,20 +147,20 @@ mod tests {
 
     #[test]
     fn each_file_system_is_asked_once_in_half_an_hour_and_a_shared_one_on_one_host() {
-        let mut kept = KeptSpace::default();
+        let (mut kept, none) = (KeptSpace::default(), SilentHosts::default());
         let start = Instant::now();
         let at = |host: &str, storage: &str| (Arc::from(host), Arc::from(storage));
         let mut both = resources(&["a", "b"]);
-        let new = kept.unknown(&both);
+        let new = kept.unknown(&both, &none);
         assert_eq!(new, [at("a", "local"), at("a", "share"), at("b", "local")]);
         let after = |minutes| start + Duration::from_mins(minutes);
         kept.record(at("a", "local"), start, Some(5));
         kept.record(at("a", "share"), after(1), Some(7));
         kept.record(at("b", "local"), after(2), None);
-        assert_eq!(kept.unknown(&both), []);
-        assert_eq!(kept.due(&both, after(6)), None);
-        assert_eq!(kept.due(&both, after(7)), Some(at("b", "local")));
-        assert_eq!(kept.due(&both, after(30)), Some(at("a", "local")));
+        assert_eq!(kept.unknown(&both, &none), []);
+        assert_eq!(kept.due(&both, &none, after(6)), None);
+        assert_eq!(kept.due(&both, &none, after(7)), Some(at("b", "local")));
+        assert_eq!(kept.due(&both, &none, after(30)), Some(at("a", "local")));
         kept.apply(&mut both);
         let free =
             |of: &ClusterResources, host: &str, storage: &str| of.storages[host][storage].free();
@@ -164,7 +174,7 @@ mod tests {
         assert_eq!(free(&both, "a", "local"), 85);
         // The host that was asked for the shared one is off.
         let other = resources(&["b"]);
-        assert_eq!(kept.unknown(&other), [at("b", "share")]);
-        assert_eq!(kept.due(&other, after(60)), Some(at("b", "local")));
+        assert_eq!(kept.unknown(&other, &none), [at("b", "share")]);
+        assert_eq!(kept.due(&other, &none, after(60)), Some(at("b", "local")));
     }
 }

@@ -15,13 +15,14 @@ use tokio::time::{Instant, timeout};
 use crate::clock::Clock;
 use crate::config::settings::{Settings, TemplateSettings};
 use crate::controller::clocks::HostClocks;
-use crate::controller::foreign_guests::{ForeignGuests, SharedResources};
+use crate::controller::foreign_guests::ForeignGuests;
 use crate::controller::host_bridges::HostBridges;
-use crate::controller::in_place::{self, Beside, groups};
+use crate::controller::in_place::{self, Beside};
 use crate::controller::inspection;
 use crate::controller::kept_space::KeptSpace;
 use crate::controller::loads::HostLoads;
 use crate::controller::machines::{LastVmConfig, Observed};
+use crate::controller::region::silent_hosts::SilentHosts;
 use crate::controller::storage_backings::StorageBackings;
 use crate::controller::template_mark;
 use crate::controller::templates::{self, RegionTemplates};
@@ -32,7 +33,7 @@ use crate::model::shared::Shared;
 use crate::model::snapshot::SourceState;
 use crate::model::time::Span;
 use crate::pve::transport::CallError;
-use crate::pve::{Client, ClusterResources, FailureCause, FirewallRule, GuestResource, VmConfig};
+use crate::pve::{Client, ClusterResources, FirewallRule, GuestResource, VmConfig};
 
 /// A template's configuration is read again after this long though nothing about the VM seemed to change.
 const STALE_TEMPLATE: Duration = Duration::from_mins(30);
@@ -42,10 +43,6 @@ const STALE_FAULTY: Duration = Duration::from_secs(15);
 const STALE_MARK: Duration = Duration::from_secs(15);
 /// That of any other VM in our range is: a person may put back the mark that somebody took out.
 const STALE_UNMARKED: Duration = Duration::from_mins(5);
-/// Such re-readings in one poll.
-const REREADS_PER_POLL: usize = 1;
-/// Configurations read in one poll because something changed: a thousand VMs at the start take a few polls.
-const READS_PER_POLL: usize = 200;
 /// While machines are being made or removed the region is read this often.
 pub const BUSY_POLL: Span = Span::seconds(10);
 /// The clock's step.
@@ -193,6 +190,7 @@ pub struct RegionWatcher {
     kept_space: KeptSpace,
     backings: StorageBackings,
     clocks: HostClocks,
+    silent: SilentHosts,
     /// The last question beyond what every poll asks was to a host, and no re-reading.
     host_was_last: bool,
 }
@@ -220,6 +218,7 @@ impl RegionWatcher {
             kept_space: KeptSpace::default(),
             backings: StorageBackings::default(),
             clocks: HostClocks::default(),
+            silent: SilentHosts::default(),
             host_was_last: false,
         }
     }
@@ -304,12 +303,11 @@ impl RegionWatcher {
         let status = self.client.cluster_status().await.map_err(text)?;
         let mut resources = self.client.resources().await.map_err(text)?;
         unread::complete(&mut resources, &status, &self.last.vms);
-        self.read_configs(&resources).await.map_err(text)?;
-        self.read_foreign_guests(&resources).await;
+        self.silent.keep(|host| resources.is_online(host));
+        self.silent.ask_again(&self.client).await;
+        self.ask_hosts(&resources).await;
+        self.kept_space.apply(&mut resources);
         self.read_mappings().await;
-        self.read_loads(&resources).await;
-        self.read_new_bridges(&resources).await;
-        self.tell_kept_space(&mut resources).await;
         self.tell_backings(&mut resources).await;
         let mut region = Region {
             quorate: status.quorate,
@@ -338,6 +336,7 @@ impl RegionWatcher {
             region.vms.insert(*vmid, vm);
         }
         unread::mark_hosts(&mut region);
+        self.silent.mark(&mut region);
         let config = |vmid: u32| self.known.get(&vmid).map(|known| &*known.config);
         region.templates = self.templates().find(&resources, config);
         let templates = self.templates().named(&resources);
@@ -363,108 +362,6 @@ impl RegionWatcher {
         })
     }
 
-    /// Reads the configurations that changed, and one that is old.
-    async fn read_configs(&mut self, resources: &ClusterResources) -> Result<(), CallError> {
-        self.known
-            .retain(|vmid, _| resources.guests.contains_key(vmid));
-        let now = Instant::now();
-        let doubted = self.doubts.take(&self.name);
-        let wanted = resources
-            .guests
-            .iter()
-            .filter(|(vmid, guest)| guest.kind == GuestKind::Qemu && self.matters(**vmid, guest));
-        let (mut changed, mut old) = (Vec::new(), Vec::new());
-        for (vmid, guest) in wanted {
-            if !online(resources, &guest.host) {
-                // PVE forgets name and size of a dead host's VMs, and cannot read them: what was read last stands.
-                continue;
-            }
-            match self.known.get(vmid) {
-                // Whether it changed an odd row does not tell.
-                Some(known)
-                    if (guest.odd.is_some() || known.fingerprint == Fingerprint::of(guest))
-                        && !doubted.contains(vmid) =>
-                {
-                    if now.duration_since(known.read) > known.stale_after(*vmid) {
-                        old.push((known.read, *vmid));
-                    }
-                }
-                _ => changed.push(*vmid),
-            }
-        }
-        old.sort_unstable();
-        if self.ask_a_host(resources, !old.is_empty()).await {
-            old.clear();
-        }
-        let rereads = old.into_iter().take(REREADS_PER_POLL).map(|(_, vmid)| vmid);
-        let mut silent = BTreeSet::new();
-        for vmid in changed.into_iter().take(READS_PER_POLL).chain(rereads) {
-            let guest = resources.guests.get(&vmid);
-            let Some(guest) = guest.filter(|guest| !silent.contains(&guest.host)) else {
-                continue;
-            };
-            match self.client.vm_config(&guest.host, vmid).await {
-                Ok(config) => {
-                    let known = KnownConfig {
-                        was_marked: (self.known.get(&vmid)).is_some_and(KnownConfig::is_marked),
-                        fingerprint: Fingerprint::of(guest),
-                        rules: self.rules(&guest.host, vmid, &config).await,
-                        config: Arc::new(config),
-                        read: now,
-                    };
-                    self.known.insert(vmid, known);
-                }
-                // It went or moved between the two calls; the next poll sees.
-                Err(error) if error.cause() == FailureCause::Gone => {
-                    match self.known.get_mut(&vmid) {
-                        // A row that cannot be read may name a host where it never was.
-                        Some(known) if guest.odd.is_some() => known.read = now,
-                        _ => drop(self.known.remove(&vmid)),
-                    }
-                }
-                // A host that does not answer must not blind us to the others: it is left alone until the
-                // next poll.
-                Err(error) => {
-                    tracing::debug!(region = %self.name, vmid, %error, "cannot read a VM's configuration");
-                    self.put_off(vmid, now);
-                    silent.insert(guest.host.clone());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// A VM's configuration could not be read: the VM counts as it did, and waits its turn like one that was read, else it would be the
-    /// oldest in each poll.
-    fn put_off(&mut self, vmid: u32, now: Instant) {
-        if let Some(known) = self.known.get_mut(&vmid) {
-            known.read = now;
-        }
-    }
-
-    /// Reads what hosts have to keep for guests that are not ours.
-    async fn read_foreign_guests(&mut self, resources: &ClusterResources) {
-        let policy = self.settings.policy.regions.get(&self.name);
-        let counting = policy.map(|policy| policy.capacity.clone());
-        self.foreign_guests.keep(&resources.guests);
-        let theirs = resources.guests.iter().filter(|(vmid, guest)| {
-            let ours = guest.kind == GuestKind::Qemu && self.matters(**vmid, guest);
-            !ours && !guest.template && online(resources, &guest.host)
-        });
-        let theirs: Vec<(u32, &GuestResource)> =
-            theirs.map(|(vmid, guest)| (*vmid, guest)).collect();
-        let mut pools = self.settings.policy.pools_in(&self.name);
-        let scarce = SharedResources {
-            addresses: pools.any(|(_, pool)| !pool.networks.is_empty()),
-            devices: !self.settings.policy.mappings_in(&self.name).is_empty(),
-            cpus: self.settings.policy.pins_in(&self.name),
-        };
-        let counting = counting.unwrap_or_default();
-        self.foreign_guests
-            .read(&self.client, &theirs, &counting, scarce)
-            .await;
-    }
-
     /// Reads the mappings of PCI devices, if machines get some; those that were read last stand while PVE does not answer.
     async fn read_mappings(&mut self) {
         if self.settings.policy.mappings_in(&self.name).is_empty() {
@@ -484,28 +381,6 @@ impl RegionWatcher {
         let range = self.settings.policy.regions.get(&self.name);
         range.is_some_and(|range| (range.vmid_first..=range.vmid_last).contains(&vmid))
             || self.templates().any_is(vmid, guest)
-    }
-
-    /// The rules of a machine's firewall, where the file names security groups for its template. Where they cannot be read, those
-    /// that were: they are read again with the configuration, at its time.
-    async fn rules(
-        &self,
-        host: &str,
-        vmid: u32,
-        config: &VmConfig,
-    ) -> Option<Arc<Vec<FirewallRule>>> {
-        let Ownership::Marked(mark) = config.ownership() else {
-            return None;
-        };
-        let template = self.settings.templates.get(mark.template.as_str())?;
-        groups::wanted(template)?;
-        match self.client.firewall_rules(host, vmid).await {
-            Ok(rules) => Some(Arc::new(rules)),
-            Err(error) => {
-                tracing::debug!(region = %self.name, vmid, %error, "cannot read a VM's firewall");
-                self.known.get(&vmid)?.rules.clone()
-            }
-        }
     }
 
     /// The resource pool of a VM, as far as it is seen.
@@ -595,6 +470,8 @@ fn online(resources: &ClusterResources, host: &str) -> bool {
 }
 
 mod asked_hosts;
+mod questions;
+pub(super) mod silent_hosts;
 #[cfg(test)]
 mod tests;
 mod unread;

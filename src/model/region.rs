@@ -82,9 +82,19 @@ pub struct Host {
     /// The bridges and VNets that network cards of machines can be on there; `None` where that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bridges: Option<BTreeSet<Arc<str>>>,
-    /// Why nobody knows what it has and what of it is promised: PVE's row of it, or of a guest on it, cannot be read.
+    /// Why nobody knows what it has and what of it is promised: PVE's row of it, or of a guest on it, cannot be read, or it is silent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unread: Option<ForeignText>,
+    /// PVE lists it as online, and it answers no call: nothing is begun on it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub silent: bool,
+}
+
+impl Host {
+    /// Whether calls to it have a chance: it is online, and not silent.
+    pub fn answers(&self) -> bool {
+        self.online && !self.silent
+    }
 }
 
 /// How loaded a host was, on average over some minutes, in thousandths; `None` where PVE does not tell.

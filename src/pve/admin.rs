@@ -50,7 +50,7 @@ pub struct TagRules {
 
 impl TagRules {
     /// Reads the data of `GET /cluster/options`, of a caller with `Sys.Audit` on `/`: others are told of `allowed-tags` alone.
-    fn read(data: &Value) -> TagRules {
+    pub(super) fn read(data: &Value) -> TagRules {
         let fields = Fields::of(data);
         let users = fields.inner("user-tag-access");
         TagRules {

@@ -140,7 +140,8 @@ impl Client {
     }
 }
 
-fn read(data: &Value) -> BTreeMap<String, Bridge> {
+/// Reads the data of `GET /nodes/{node}/network`.
+pub(super) fn read(data: &Value) -> BTreeMap<String, Bridge> {
     let entries = data.as_array().into_iter().flatten().map(Fields::of);
     let found = entries.filter_map(|entry| Some((entry.text("iface")?, Bridge::read(entry))));
     found.collect()

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::Value;
+
 use super::calls::{host_path, pair, vm_path};
 use super::client::Client;
 use super::encode::path;
@@ -44,6 +46,20 @@ pub struct SnippetFile {
     pub size: Option<i64>,
 }
 
+/// Reads the files in the data of `GET /nodes/{node}/storage/{storage}/content`.
+pub(super) fn read_snippets(data: &Value) -> BTreeMap<String, SnippetFile> {
+    let entries = data.as_array().into_iter().flatten().map(Fields::of);
+    let files = entries.filter_map(|entry| {
+        let written = entry.integer("ctime").filter(|seconds| *seconds > 0);
+        let file = SnippetFile {
+            written: written.map(|seconds| Time(seconds.saturating_mul(1_000))),
+            size: entry.integer("size"),
+        };
+        Some((entry.text("volid")?, file))
+    });
+    files.collect()
+}
+
 impl Client {
     /// `GET /nodes/{host}/storage/{storage}/content?content=snippets`: the files there, by volume. Who has no `Datastore.Allocate` on
     /// the storage is told of none.
@@ -57,16 +73,7 @@ impl Client {
         let data = self
             .get("snippets", at, params, deadline::READ_HOST)
             .await?;
-        let entries = data.as_array().into_iter().flatten().map(Fields::of);
-        let files = entries.filter_map(|entry| {
-            let written = entry.integer("ctime").filter(|seconds| *seconds > 0);
-            let file = SnippetFile {
-                written: written.map(|seconds| Time(seconds.saturating_mul(1_000))),
-                size: entry.integer("size"),
-            };
-            Some((entry.text("volid")?, file))
-        });
-        Ok(files.collect())
+        Ok(read_snippets(&data))
     }
 
     /// `DELETE /nodes/{host}/storage/{storage}/content/{volume}` of such a file.

@@ -98,6 +98,24 @@ fn upid(data: &Value) -> Result<Upid, CallError> {
         .map_err(|error| CallError::new(CallEffect::Unknown, format!("PVE's answer: {error}")))
 }
 
+/// Reads the data of `GET /cluster/mapping/pci`.
+pub(super) fn read_mappings(data: &Value) -> BTreeMap<Arc<str>, MappedDevices> {
+    let mut mappings = BTreeMap::new();
+    for entry in data.as_array().into_iter().flatten() {
+        let Some(id) = Fields::of(entry).text("id") else {
+            continue;
+        };
+        let devices: &mut MappedDevices = mappings.entry(Arc::from(id)).or_default();
+        let map = entry.get("map").and_then(Value::as_array);
+        for device in map.into_iter().flatten().filter_map(Value::as_str) {
+            if let (Some(host), Some(path)) = (option(device, "node"), option(device, "path")) {
+                devices.entry(host.into()).or_default().push(path.into());
+            }
+        }
+    }
+    mappings
+}
+
 impl Client {
     pub(super) async fn get(
         &self,
@@ -228,21 +246,11 @@ impl Client {
     /// leaves out the mappings that the caller may not see.
     pub async fn pci_mappings(&self) -> Result<BTreeMap<Arc<str>, MappedDevices>, CallError> {
         let at = path(&["cluster", "mapping", "pci"]);
-        let data = self.get("pci_mappings", at, vec![], deadline::READ).await?;
-        let mut mappings = BTreeMap::new();
-        for entry in data.as_array().into_iter().flatten() {
-            let Some(id) = Fields::of(entry).text("id") else {
-                continue;
-            };
-            let devices: &mut MappedDevices = mappings.entry(Arc::from(id)).or_default();
-            let map = entry.get("map").and_then(Value::as_array);
-            for device in map.into_iter().flatten().filter_map(Value::as_str) {
-                if let (Some(host), Some(path)) = (option(device, "node"), option(device, "path")) {
-                    devices.entry(host.into()).or_default().push(path.into());
-                }
-            }
-        }
-        Ok(mappings)
+        let asked = ("pci_mappings", at);
+        let data = self
+            .get_sound(asked, vec![], deadline::READ, sound::mappings)
+            .await?;
+        Ok(read_mappings(&data))
     }
 
     /// `GET /pools`: the resource pools that the caller may audit.
@@ -310,9 +318,9 @@ impl Client {
             GuestKind::Qemu => vm_path(host, vmid, &["config"])?,
             GuestKind::Lxc => host_path(host, &["lxc", &vmid.to_string(), "config"])?,
         };
-        let in_force = vec![pair("current", "1")];
+        let (asked, in_force) = (("guest_promise", at), vec![pair("current", "1")]);
         let data = self
-            .get("guest_promise", at, in_force, deadline::READ_HOST)
+            .get_sound(asked, in_force, deadline::READ_HOST, sound::promise)
             .await?;
         Ok(GuestPromise::read(&data))
     }

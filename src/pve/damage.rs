@@ -3,14 +3,18 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::resources::ClusterResources;
+use super::resources::{ClusterResources, GuestPromise};
 use super::transport::answer::HttpAnswer;
 use super::types::{
     BrokerInfo, ClusterStatus, ExecResult, NodeStatus, PveVersion, Task, TaskState, VmStatus,
 };
 use super::vm_config::VmConfig;
+use super::{
+    FirewallRule, TagRules, bridges, building, calls, isos, kept_space, sound, storage_backings,
+};
 use crate::model::foreign::steers;
 use crate::model::region;
+use crate::model::topology::Pins;
 
 /// Keys of PVE's answers that are read.
 const KEYS: &str = "
@@ -18,7 +22,9 @@ const KEYS: &str = "
     maxdisk disk uptime storage plugintype content shared cpuinfo cpus cores sockets model memory total
     used loadavg pveversion kversion qmpstatus ha managed upid endtime exitstatus exited exitcode signal
     out-data err-data out-truncated version release policy_hash channel last_error quorate online id ip
-    digest description smbios1 net0 scsi0 boot agent";
+    digest description smbios1 net0 scsi0 boot agent affinity numa0 numa1 hostpci0 hostpci1 balloon onboot ipconfig0 ipconfig1 map iface cidr
+    cidr6 gateway bridge_ports bridge_vids mtu pos action enable comment avail volid ctime user-tag-access user-allow user-allow-list
+    registered-tags allowed-tags pool vgname server export path";
 
 /// Any JSON of these keys, with values that PVE never sends.
 fn document() -> impl Strategy<Value = Value> {
@@ -72,10 +78,39 @@ proptest! {
         let _ = (BrokerInfo::read(&data), PveVersion::read(&data).major(), ClusterStatus::read(&rows));
         let _ = (NodeStatus::read(&data), VmStatus::read(&data), Task::read_all(&rows), ExecResult::read(&data));
         let config = VmConfig::read(&data);
-        let _ = (config.boot_disk(), config.ownership());
+        let _ = (config.boot_disk(), config.ownership(), config.promise());
+        let bridges = bridges::read(&rows);
+        for bridge in bridges.values() {
+            let _ = (bridge.mtu(), bridge.passes(20), bridge.addresses().count());
+        }
+        let _ = (FirewallRule::read_all(&rows), calls::read_mappings(&rows), storage_backings::read(&rows), kept_space::read(&data));
+        let _ = (TagRules::read(&data).allows("prod"), isos::read(&rows), building::read_snippets(&rows));
         if let TaskState::Failed(text) | TaskState::Warnings(text) = TaskState::read(&data) {
             prop_assert!(!text.chars().any(steers), "{text:?}");
         }
+    }
+
+    /// Whatever a guest's configuration holds: what it may take is read, or the guest counts as unread.
+    #[test]
+    fn what_a_guest_may_take_never_counts_as_none(
+        data in document(), odd in document(), key in proptest::sample::select(vec!["ipconfig0", "net3", "hostpci0", "affinity", "numa1"]),
+    ) {
+        let mut config = json!({"name": "shop", "memory": 512, "onboot": 1});
+        let told = if data.is_array() { odd } else { data };
+        config[key] = told.clone();
+        let promise = GuestPromise::read(&config);
+        let taken = !promise.addresses.is_empty() || !promise.devices.is_empty()
+            || promise.pins.as_ref().is_none_or(|pins| *pins != Pins::default());
+        let text: String = told.as_str().unwrap_or_default().split_whitespace().collect();
+        let parts = text.split(',').filter_map(|part| part.split_once('='));
+        // What says nothing of an address, a CPU or a NUMA node of the host.
+        let none = match key {
+            "numa1" => text.is_empty() || (text.contains('=') && !text.contains("hostnodes")),
+            "affinity" => !text.is_empty() && text.trim_matches(',').is_empty(),
+            "ipconfig0" | "net3" => text.contains('=') && parts.clone().all(|(key, _)| !matches!(key, "ip" | "ip6")),
+            _ => false,
+        };
+        prop_assert!(taken || none || sound::promise(&config).is_err(), "{config}");
     }
 
     #[test]

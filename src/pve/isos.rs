@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::calls::{host_path, pair, request};
@@ -40,6 +41,18 @@ pub fn iso_volume(volume: &str) -> Option<(&str, u32)> {
     Some((storage, iso_owner(name)?))
 }
 
+/// Reads the ISOs of ours in the data of `GET /nodes/{node}/storage/{storage}/content`.
+pub(super) fn read(data: &Value) -> BTreeMap<String, usize> {
+    let entries = data.as_array().into_iter().flatten().map(Fields::of);
+    let isos = entries.filter_map(|entry| {
+        let volume = entry
+            .text("volid")
+            .filter(|volume| iso_volume(volume).is_some())?;
+        Some((volume, usize::try_from(entry.integer("size")?).ok()?))
+    });
+    isos.collect()
+}
+
 impl Client {
     /// `GET /nodes/{host}/storage/{storage}/content?content=iso`: the ISOs of ours there, by volume, with their sizes in bytes. The
     /// broker tells of no others.
@@ -51,14 +64,7 @@ impl Client {
         let at = host_path(host, &["storage", storage, "content"])?;
         let iso = vec![pair("content", "iso")];
         let data = self.get("isos", at, iso, deadline::READ_HOST).await?;
-        let entries = data.as_array().into_iter().flatten().map(Fields::of);
-        let isos = entries.filter_map(|entry| {
-            let volume = entry
-                .text("volid")
-                .filter(|volume| iso_volume(volume).is_some())?;
-            Some((volume, usize::try_from(entry.integer("size")?).ok()?))
-        });
-        Ok(isos.collect())
+        Ok(read(&data))
     }
 
     /// `GET /nodes/{node}/storage/{storage}/content` for `content`, `iso` or `import`: the volumes there. The broker tells of ours and of

@@ -1,11 +1,23 @@
 //! What a storage's file system keeps for root.
 
+use serde_json::Value;
+
 use super::calls::host_path;
 use super::client::Client;
 use super::perl::Fields;
 use super::resources::ClusterResources;
 use super::transport::CallError;
 use super::types::deadline;
+
+/// Reads the data of `GET /nodes/{node}/storage/{storage}/status`.
+pub(super) fn read(data: &Value) -> Option<i64> {
+    let fields = Fields::of(data);
+    let number = |key: &str| fields.integer(key).filter(|bytes| *bytes >= 0);
+    let (total, used, free) = (number("total")?, number("used")?, number("avail")?);
+    let kept = total.saturating_sub(used).saturating_sub(free).max(0);
+    // PVE has zeros for a storage that it could not reach.
+    (total > 0).then_some(kept)
+}
 
 impl Client {
     /// `GET /nodes/{host}/storage/{storage}/status`: bytes of a storage that are neither used nor free; `None` where PVE does not
@@ -15,16 +27,7 @@ impl Client {
         let data = self
             .get("kept_space", at, vec![], deadline::READ_HOST)
             .await?;
-        let fields = Fields::of(&data);
-        let number = |key: &str| fields.integer(key).filter(|bytes| *bytes >= 0);
-        let (Some(total), Some(used), Some(free)) =
-            (number("total"), number("used"), number("avail"))
-        else {
-            return Ok(None);
-        };
-        let kept = total.saturating_sub(used).saturating_sub(free).max(0);
-        // PVE has zeros for a storage that it could not reach.
-        Ok((total > 0).then_some(kept))
+        Ok(read(&data))
     }
 
     /// Asks each storage on a file system, on each host that is online; one that does not tell keeps nothing.

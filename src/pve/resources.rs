@@ -320,6 +320,7 @@ impl From<&HostResource> for region::Host {
             load: None,
             bridges: None,
             unread: host.odd.clone(),
+            silent: false,
         }
     }
 }

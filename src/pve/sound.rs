@@ -1,11 +1,16 @@
 //! What an answer must show before it counts as one: where a guest is and whose it is, whether it runs, and what is under
 //! way, is decided by it. A missing answer is not an empty one. Of lists, single rows that cannot be read are told ([`rows`](super::rows)).
 
+use std::net::IpAddr;
+
 use serde_json::{Map, Value};
 
 use super::calls::is_host;
 use super::perl;
 use super::upid::Upid;
+use super::vm_config::option;
+use crate::model::pci::PciUse;
+use crate::model::topology::is_numa;
 
 /// Most of an odd value that is told, in characters.
 const TOLD: usize = 60;
@@ -22,6 +27,96 @@ pub(crate) fn config(data: &Value) -> Result<(), Unsound> {
     for key in ["description", "smbios1", "tags"] {
         if config.get(key).is_some_and(|value| !value.is_string()) {
             return Err(odd(config, key));
+        }
+    }
+    takings(config)
+}
+
+/// `…/config` of a guest that is somebody else's: an object in which can be read what the guest takes that nobody else can have.
+pub(crate) fn promise(data: &Value) -> Result<(), Unsound> {
+    takings(object(data)?)
+}
+
+/// Addresses, devices, CPUs and NUMA nodes in a guest's configuration. What of them cannot be read may be any: it is not none.
+fn takings(config: &Map<String, Value>) -> Result<(), Unsound> {
+    for (key, value) in config {
+        let numbered = |stem: &str| {
+            let number = key.strip_prefix(stem);
+            number.is_some_and(|number| number.parse::<u8>().is_ok())
+        };
+        let text = value.as_str();
+        let text = text.filter(|text| !text.chars().any(char::is_control));
+        let fits = if numbered("ipconfig") {
+            text.is_some_and(|text| has_only_ip_keys(text) && has_readable_addresses(text))
+        } else if numbered("net") {
+            text.is_some_and(|text| text.contains('=') && has_readable_addresses(text))
+        } else if numbered("hostpci") {
+            text.and_then(PciUse::read)
+                .is_some_and(|device| is_device(&device))
+        } else if key == "affinity" {
+            text.is_some_and(|text| !text.is_empty())
+        } else if is_numa(key) {
+            text.is_some_and(|text| text.is_empty() || text.contains('='))
+        } else {
+            true
+        };
+        if !fits {
+            return Err(odd(config, key));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a text has the keys of an `ipconfigN`, and no others.
+fn has_only_ip_keys(value: &str) -> bool {
+    value.split(',').all(|part| {
+        let key = part.split_once('=').map_or("", |(key, _)| key.trim());
+        matches!(key, "ip" | "gw" | "ip6" | "gw6")
+    })
+}
+
+/// Whether what stands as an address in an `ipconfigN` or a container's `netN` is one, or says that there is none.
+fn has_readable_addresses(value: &str) -> bool {
+    let parts = value.split(',').filter_map(|part| part.split_once('='));
+    let mut addresses = parts.filter(|(key, _)| matches!(key.trim(), "ip" | "ip6"));
+    addresses.all(|(_, text)| {
+        let address = text.split('/').next().unwrap_or(text).trim();
+        matches!(address, "dhcp" | "auto" | "manual") || address.parse::<IpAddr>().is_ok()
+    })
+}
+
+/// Whether a device is named as PVE names them.
+fn is_device(device: &PciUse) -> bool {
+    match device {
+        PciUse::Mapping(name) => name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)),
+        PciUse::Device(addresses) => addresses.split(';').all(|address| {
+            let address = address.trim();
+            let fits = |byte: u8| byte.is_ascii_hexdigit() || b":.".contains(&byte);
+            address.contains(':') && address.bytes().all(fits)
+        }),
+    }
+}
+
+/// `/cluster/mapping/pci`: each mapping's devices can be read. One whose devices cannot may have those of another.
+pub(crate) fn mappings(data: &Value) -> Result<(), Unsound> {
+    for row in rows(data)? {
+        let Some(map) = row.get("map") else { continue };
+        let devices = map.as_array().ok_or_else(|| odd(row, "map"))?;
+        if !devices.is_empty() {
+            word(row, "id")?.ok_or_else(|| odd(row, "id"))?;
+        }
+        let fits = |device: &Value| {
+            let text = device.as_str();
+            text.is_some_and(|text| {
+                option(text, "node").is_some_and(is_host)
+                    && option(text, "path")
+                        .is_some_and(|path| is_device(&PciUse::Device(path.into())))
+            })
+        };
+        if !devices.iter().all(fits) {
+            return Err(odd(row, "map"));
         }
     }
     Ok(())
@@ -161,6 +256,93 @@ mod tests {
             damaged[key] = value.clone();
             assert!(config(&damaged).is_err(), "{key}: {value}");
         }
+    }
+
+    /// Of each thing that only one guest can have: what is no answer, and what is one.
+    #[test]
+    fn what_a_guest_takes_is_known_or_the_guest_is_not() {
+        let good = json!({
+            "ipconfig0": "ip=192.0.2.5/24,gw=192.0.2.1,ip6=auto", "net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0", "net1": "name=eth0,ip=dhcp",
+            "hostpci0": "0000:01:00.0;0000:01:00.1,pcie=1", "hostpci1": "mapping=gpu_1,pcie=1", "affinity": "3,5-6", "numa0": "cpus=0-1,hostnodes=0,memory=512",
+            "numa": 1, "onboot": "1", "scsi0": "local:vm-300-disk-0,size=4G",
+        });
+        assert_eq!(promise(&good), Ok(()));
+        assert_eq!(promise(&json!({})), Ok(()));
+        for (key, values) in [
+            (
+                "ipconfig0",
+                json!([
+                    null,
+                    "",
+                    "-1",
+                    "gw=x,other=1",
+                    5,
+                    [],
+                    {},
+                    true,
+                    "ip=\u{0}1",
+                    "ip=192.0.2.5\u{0}/24",
+                    "ip=x/24",
+                    "ip=-1"
+                ]),
+            ),
+            (
+                "net1",
+                json!([null, "", "-1", 7, ["ip=192.0.2.5/24"], "ip=192.0.2.500/24"]),
+            ),
+            (
+                "hostpci0",
+                json!([
+                    null,
+                    1,
+                    [],
+                    {},
+                    false,
+                    "",
+                    "pcie=1",
+                    "0000:01\u{7}:00.0",
+                    "-1",
+                    "host=card"
+                ]),
+            ),
+            ("hostpci1", json!(["mapping=g\u{e2}", "mapping="])),
+            (
+                "affinity",
+                json!([null, "", 3, -1, 1e300, [], {}, true, "0-\u{0}3"]),
+            ),
+            ("numa0", json!([null, "-1", 7, [], {"cpus": 1}, false])),
+        ] {
+            for value in values.as_array().expect("values") {
+                let mut damaged = good.clone();
+                damaged[key] = value.clone();
+                assert!(promise(&damaged).is_err(), "{key}: {value}");
+                damaged["digest"] = json!("d1");
+                assert!(config(&damaged).is_err(), "{key}: {value} of ours");
+            }
+        }
+        for none in [Value::Null, json!([]), json!("x"), json!(1)] {
+            assert!(promise(&none).is_err(), "{none}");
+        }
+    }
+
+    #[test]
+    fn mappings_of_which_one_cannot_be_read_are_none() {
+        let good = json!([{"id": "gpu", "map": ["node=pve1,path=0000:01:00.0,id=10de:1eb8", "node=pve2,path=02:00"]}, {"id": "nic"}]);
+        assert_eq!(mappings(&good), Ok(()));
+        for (key, value) in [
+            ("id", Value::Null),
+            ("id", json!(5)),
+            ("map", Value::Null),
+            ("map", json!("node=pve1,path=0000:01:00.0")),
+            ("map", json!([5])),
+            ("map", json!(["node=pve1"])),
+            ("map", json!(["node=pve1,path=\u{0}"])),
+        ] {
+            let mut damaged = good.clone();
+            damaged[0][key] = value.clone();
+            assert!(mappings(&damaged).is_err(), "{key}: {value}");
+        }
+        assert!(mappings(&json!({})).is_err());
     }
 
     #[test]

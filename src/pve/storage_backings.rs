@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::client::Client;
 use super::encode::path;
 use super::perl::Fields;
@@ -16,13 +18,18 @@ impl Client {
         let data = self
             .get("storages", path(&["storage"]), vec![], deadline::READ)
             .await?;
-        let definitions = data.as_array().into_iter().flatten().map(Fields::of);
-        let told = definitions.filter_map(|definition| {
-            let name = definition.text("storage")?;
-            Some((name.into(), backing(definition)?.into()))
-        });
-        Ok(told.collect())
+        Ok(read(&data))
     }
+}
+
+/// Reads the data of `GET /storage`.
+pub(super) fn read(data: &Value) -> BTreeMap<Arc<str>, Arc<str>> {
+    let definitions = data.as_array().into_iter().flatten().map(Fields::of);
+    let told = definitions.filter_map(|definition| {
+        let name = definition.text("storage")?;
+        Some((name.into(), backing(definition)?.into()))
+    });
+    told.collect()
 }
 
 /// What the definition of a storage says that its volumes lie in. The keys are those of PVE's plugins (`PVE::Storage::*Plugin`,
@@ -67,7 +74,7 @@ fn zfs_pool(dataset: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 

@@ -141,8 +141,8 @@ pub(crate) async fn all_calls() -> Vec<PveRequest> {
             "resources" => json!([{"type": "node", "node": "pve1", "status": "online"}]),
             "vm_config" => json!({"digest": "abc"}),
             "vm_status" => json!({"status": "stopped"}),
-            "active_tasks" | "firewall_rules" | "security_groups" => json!([]),
-            "cluster_firewall" | "firewall_options" => json!({}),
+            "active_tasks" | "firewall_rules" | "security_groups" | "pci_mappings" => json!([]),
+            "cluster_firewall" | "firewall_options" | "guest_promise" => json!({}),
             _ => Value::Null,
         })
     });

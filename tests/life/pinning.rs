@@ -19,7 +19,7 @@ use crate::common::{Scene, simulate};
 use crate::hosts::{act, said};
 
 /// Two NUMA nodes of eight cores with two threads: CPU n and n + 16. The first core is reserved.
-fn topology() -> String {
+pub(crate) fn topology() -> String {
     let mut text = "\n[proxmox.topology.pve1]\nnuma = [\"0-7,16-23\", \"8-15,24-31\"]\nreserved = \"0,16\"\ncores = [".to_owned();
     for core in 0..16 {
         let _ = write!(text, "\"{core},{}\", ", core + 16);

@@ -4,7 +4,7 @@ use super::{Case, CheckResult, CheckRule, addresses, consolidation, ensure, newc
 use model::action::{Action, CreateSpec, Reason};
 use model::cluster::{ObjectKey, ReadyStatus};
 use model::policy::{LEAVING_TAINT, PoolPolicy, VOLUMES_VMID};
-use model::region::{Busy, Machine, Region};
+use model::region::{Busy, Host, Machine, Region};
 
 /// Length of a bootstrap token's id.
 const TOKEN_ID: usize = 6;
@@ -109,7 +109,7 @@ fn template(region: &Region, pool: &PoolPolicy, action: &Action, spec: &CreateSp
             ),
         );
     };
-    let there = region.hosts.get(&copy.host).is_some_and(|host| host.online);
+    let there = region.hosts.get(&copy.host).is_some_and(Host::answers);
     ensure(
         there && (copy.shared || copy.host == action.target.host),
         CheckRule::Template,

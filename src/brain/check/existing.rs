@@ -8,7 +8,7 @@ use model::mark::Ownership;
 use model::policy::{
     LEAVING_TAINT, MACHINE_ANNOTATION, POOL_LABEL, REGION_LABEL, STARTUP_TAINT, ZONE_LABEL,
 };
-use model::region::{Busy, Machine, Step, Vm};
+use model::region::{Busy, Host, Machine, Step, Vm};
 
 /// The machine an action is about, where the action says it is, and ours.
 pub(super) fn machine<'a>(case: Case<'a>, action: &Action) -> Result<&'a Machine, Refusal> {
@@ -188,11 +188,12 @@ pub(super) fn may_start(case: Case<'_>, action: &Action) -> CheckResult {
     )?;
     let region = case.snapshot.regions.get(&machine.region);
     let host = region.and_then(|region| region.hosts.get(&machine.host));
-    ensure(
-        host.is_some_and(|host| host.online),
-        CheckRule::Host,
-        || format!("its host {} is not online", machine.host),
-    )?;
+    ensure(host.is_some_and(Host::answers), CheckRule::Host, || {
+        format!(
+            "its host {} is not online, or does not answer",
+            machine.host
+        )
+    })?;
     let worked = machine.step.is_none_or(|(step, _)| step == Step::Done);
     ensure(
         worked && !going(node) && machine.busy.is_none(),
@@ -305,7 +306,7 @@ pub(super) fn lifeless(case: Case<'_>, name: &str, node: &Node) -> bool {
         let Some(vm) = &machine.vm else { return true };
         let region = case.snapshot.regions.get(&machine.region);
         let host = region.and_then(|region| region.hosts.get(&machine.host));
-        return !vm.running && host.is_some_and(|host| host.online);
+        return !vm.running && host.is_some_and(Host::answers);
     }
     let named = node.annotations.get(MACHINE_ANNOTATION);
     if named.is_none() && !node.labels.contains_key(POOL_LABEL) {

@@ -6,7 +6,7 @@ use super::existing::{going, machine, same_node};
 use super::{Case, CheckResult, CheckRule, ensure, refuse};
 use model::action::{Action, Reason};
 use model::in_place::AT_ONCE;
-use model::region::{Busy, Step};
+use model::region::{Busy, Host, Step};
 
 pub(super) fn check(case: Case<'_>, action: &Action) -> CheckResult {
     let machine = machine(case, action)?;
@@ -29,11 +29,12 @@ pub(super) fn check(case: Case<'_>, action: &Action) -> CheckResult {
     )?;
     let region = case.snapshot.regions.get(&machine.region);
     let host = region.and_then(|region| region.hosts.get(&machine.host));
-    ensure(
-        host.is_some_and(|host| host.online),
-        CheckRule::Host,
-        || format!("its host {} is not online", machine.host),
-    )?;
+    ensure(host.is_some_and(Host::answers), CheckRule::Host, || {
+        format!(
+            "its host {} is not online, or does not answer",
+            machine.host
+        )
+    })?;
     let Reason::Differs { keys } = &action.reason else {
         return refuse(CheckRule::InPlace, "it does not say what differs");
     };

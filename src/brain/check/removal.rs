@@ -6,7 +6,7 @@ use super::{
 use model::action::{Action, Reason};
 use model::cluster::{Node, ReadyStatus};
 use model::policy::{PoolPolicy, STARTUP_TAINT, ScaleDown};
-use model::region::{Busy, Machine, Step};
+use model::region::{Busy, Host, Machine, Step};
 use model::time::{Span, Time};
 
 const DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
@@ -132,10 +132,7 @@ fn failed_at(case: Case<'_>, machine: &Machine, how_long: Span) -> Option<Time> 
     let failure = machine.failure.as_ref()?;
     let vm = machine.vm.as_ref().filter(|vm| vm.marked)?;
     let region = case.snapshot.regions.get(&machine.region)?;
-    let host_on = region
-        .hosts
-        .get(&machine.host)
-        .is_some_and(|host| host.online);
+    let host_on = region.hosts.get(&machine.host).is_some_and(Host::answers);
     let nodes = &case.snapshot.cluster.nodes;
     let node = machine.node.as_ref().and_then(|name| nodes.get(name));
     let opened = node.is_some_and(|node| !node.taints.iter().any(|t| &*t.key == STARTUP_TAINT));

@@ -60,7 +60,7 @@ fn look(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) -> Option<Vec
             .iter()
             .any(|action| action.target.machine == *name)
     };
-    (!keys.is_empty() && may && host.online && !planned()).then_some(keys)
+    (!keys.is_empty() && may && host.answers() && !planned()).then_some(keys)
 }
 
 /// When a write to it failed last; first of all come those where none did.

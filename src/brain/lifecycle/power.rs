@@ -6,6 +6,7 @@ use std::sync::Arc;
 use model::action::{Kind, Reason};
 use model::memory::Power;
 use model::reasons::{PoweredOff, Warning};
+use model::region::Host;
 use model::snapshot::Snapshot;
 use model::time::{Span, Time};
 
@@ -75,7 +76,7 @@ fn seen(snapshot: &Snapshot, machine: &MachineView<'_>) -> bool {
     let region = snapshot.regions.get(&machine.seen.region);
     region.is_some_and(|region| {
         let host = region.hosts.get(&machine.seen.host);
-        region.quorate && host.is_some_and(|host| host.online)
+        region.quorate && host.is_some_and(Host::answers)
     })
 }
 

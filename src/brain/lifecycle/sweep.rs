@@ -11,7 +11,7 @@ use model::identity;
 use model::mark::Ownership;
 use model::policy::{MACHINE_ANNOTATION, POOL_LABEL, Policy, REGION_LABEL};
 use model::reasons::{Lost, Orphan, VmAt, Warning};
-use model::region::{Region, Vm};
+use model::region::{Host, Region, Vm};
 use model::snapshot::Snapshot;
 
 use crate::decision::turn::{self, DecisionBuilder};
@@ -240,14 +240,14 @@ pub(crate) fn dead(view: &SnapshotView<'_>, name: &Arc<str>, node: &Node) -> boo
         let claimed = claimed(view, name, node).filter(|_| says_ours(node));
         return claimed.is_some_and(|target| gone(view, &target, node));
     };
-    let online = |host: &Arc<str>| {
+    let answers = |host: &Arc<str>| {
         machine.region.is_some_and(|region| {
-            region.quorate && region.hosts.get(host).is_some_and(|host| host.online)
+            region.quorate && region.hosts.get(host).is_some_and(Host::answers)
         })
     };
     match &machine.seen.vm {
         None => machine.phase == MachinePhase::NoVm,
-        Some(vm) => !vm.running && online(&machine.seen.host),
+        Some(vm) => !vm.running && answers(&machine.seen.host),
     }
 }
 

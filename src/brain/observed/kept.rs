@@ -44,7 +44,7 @@ fn span(machine: &MachineView<'_>) -> Option<(Time, Time)> {
     let vm = machine.seen.vm.as_ref()?;
     let hosts = machine.region.map(|region| &region.hosts);
     let host = hosts.and_then(|hosts| hosts.get(&machine.seen.host));
-    let on = vm.running || host.is_none_or(|host| !host.online);
+    let on = vm.running || host.is_none_or(|host| !host.answers());
     let closed = machine
         .node
         .is_none_or(|(_, node)| node.deletion.is_none() && has_taint(node, STARTUP_TAINT));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::foreign::ForeignText;
 use model::policy::PoolPolicy;
 use model::reasons::{HostRefused, Refused};
-use model::region::{Region, TemplateCopy, TemplateDisk};
+use model::region::{Host, Region, TemplateCopy, TemplateDisk};
 use model::time::Time;
 
 /// Why a host clones no copy of a pool's template: those reasons of [`HostRefused`] for which no machine of any type is made there.
@@ -20,7 +20,7 @@ pub enum CopyRefused {
         /// Since when.
         since: Time,
     },
-    /// What the host has cannot be read.
+    /// What the host has cannot be read, or it answers no call.
     Unread {
         /// Why.
         why: ForeignText,
@@ -123,7 +123,7 @@ impl From<CopyRefused> for HostRefused {
     }
 }
 
-/// The template copy to clone for a machine on `host`: the one on that host, else a shared one whose host is online (the
+/// The template copy to clone for a machine on `host`: the one on that host, else a shared one whose host answers (the
 /// clone call goes there). Its clones' storages and the bridges of its cards must be on the host, where PVE shows them at all, and the
 /// storages of a known size where the pool leaves a part of them free.
 pub(crate) fn copy<'a>(
@@ -135,8 +135,8 @@ pub(crate) fn copy<'a>(
         .templates
         .get(&pool.template)
         .map_or(&[][..], Vec::as_slice);
-    let online = |name: &str| region.hosts.get(name).is_some_and(|seen| seen.online);
-    if !online(host) {
+    let answers = |name: &str| region.hosts.get(name).is_some_and(Host::answers);
+    if !region.hosts.get(host).is_some_and(|seen| seen.online) {
         return Err(CopyRefused::Offline);
     }
     if region.hosts.get(host).is_some_and(|host| host.maintenance) {
@@ -151,7 +151,7 @@ pub(crate) fn copy<'a>(
     }
     let within = copies
         .iter()
-        .filter(|copy| *copy.host == *host || (copy.shared && online(&copy.host)));
+        .filter(|copy| *copy.host == *host || (copy.shared && answers(&copy.host)));
     let mut lacks = None;
     let clonable = within.filter(|copy| {
         let lack = lack(region, (pool, copy), host);

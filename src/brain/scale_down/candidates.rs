@@ -293,7 +293,7 @@ fn check_unready(
     machine: &MachineView<'_>,
     since: Time,
 ) -> Result<(), KeepReason> {
-    if places::host_is_off(turn, machine) {
+    if places::host_is_off(turn, machine) || !places::host_answers(turn, machine) {
         let host = machine.seen.host.clone();
         return Err(KeepReason::because(Kept::HostOffline { host }));
     }
@@ -468,7 +468,8 @@ fn find_eligible_mode(
     if !settings.enabled || !turn.view.policy.scale_down.enabled || pool.scale_down_disabled {
         return other(Kept::ScaleDownDisabled);
     }
-    if !ready(node) && places::host_is_off(turn, machine) {
+    if !places::host_answers(turn, machine) || (!ready(node) && places::host_is_off(turn, machine))
+    {
         let host = machine.seen.host.clone();
         return other(Kept::HostOffline { host });
     }

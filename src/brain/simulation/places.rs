@@ -283,6 +283,13 @@ pub(crate) fn evacuated(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -
     region.hosts.get(&machine.seen.host)?.evacuated
 }
 
+/// Whether the host of a machine is not silent, as far as that is known.
+pub(crate) fn host_answers(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> bool {
+    let region = turn.view.snapshot.regions.get(&machine.seen.region);
+    let host = region.and_then(|region| region.hosts.get(&machine.seen.host));
+    host.is_none_or(|host| !host.silent)
+}
+
 /// Whether PVE, with quorum, shows the host of a machine offline.
 pub(crate) fn host_is_off(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> bool {
     let region = turn.view.snapshot.regions.get(&machine.seen.region);

@@ -260,6 +260,82 @@ fn a_host_that_does_not_answer_keeps_no_other_from_being_read_again() {
     });
 }
 
+/// Two of our range, on the hosts of whose names these are; none of them was read.
+fn two_strangers(world: &World) {
+    for (vmid, host) in [(9100, "pve2"), (9101, "pve3")] {
+        let AdminAct::AddMachine(mut spec) = stranger("pve-autoscaler:v9 x") else {
+            unreachable!("it adds a machine");
+        };
+        (spec.vmid, spec.host) = (vmid, host.to_owned());
+        let added = world.pve.administer(&AdminAct::AddMachine(spec));
+        added.expect("added");
+    }
+}
+
+/// Calls to a host never end: it costs one poll its bound, the others are read in full, and what is not known of it is not known. It is asked
+/// one cheap thing in each poll, and read when it answers that.
+#[test]
+fn a_host_that_hangs_costs_one_poll_its_time_and_the_others_nothing() {
+    in_virtual_time(async {
+        let world = world();
+        two_strangers(&world);
+        let aim = Aim::Hang(&["/api2/json/nodes/pve2/"]);
+        world.pve_faults.aim(Some(aim));
+        let client = Client::new(Arc::new(RouterTransport::new(world.pve_way())));
+        let settings = world.settings.clone();
+        let mut watcher = RegionWatcher::new("default".into(), client, world.clock, settings);
+        let mut poll = async || {
+            let began = Instant::now();
+            let observed = watcher.poll().await.expect("it is read");
+            (began.elapsed(), observed.region)
+        };
+        let (took, region) = poll().await;
+        assert!(took <= Duration::from_secs(16), "{took:?}");
+        let hung = &region.hosts["pve2"];
+        assert!(hung.online && hung.silent && !hung.answers());
+        let why = hung.unread.clone().expect("it says why").to_string();
+        assert!(why.contains("it does not answer"), "{why}");
+        assert_eq!(region.vms[&9100].ownership, None);
+        for name in ["pve1", "pve3"] {
+            let host = &region.hosts[name];
+            assert!(host.answers() && host.unread.is_none(), "{name}");
+            assert!(host.bridges.is_some(), "{name}");
+        }
+        let read = Some(Ownership::UnknownVersion("v9".into()));
+        assert_eq!(region.vms[&9101].ownership, read);
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            let (took, region) = poll().await;
+            assert!(took <= Duration::from_secs(2), "{took:?}");
+            assert!(region.hosts["pve2"].silent);
+            assert!(region.hosts["pve1"].clock_ahead.is_some(), "it is asked");
+        }
+        world.pve_faults.aim(None);
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let (_, region) = poll().await;
+        let back = &region.hosts["pve2"];
+        assert!(back.answers() && back.unread.is_none() && back.bridges.is_some());
+        assert_eq!(region.vms[&9100].ownership, read);
+    });
+}
+
+/// One call to a host hangs, and the host does not: it is not silent, and the rest of it is read.
+#[test]
+fn a_call_that_hangs_makes_no_silent_host() {
+    in_virtual_time(async {
+        let world = world();
+        two_strangers(&world);
+        let aim = Aim::Hang(&["/api2/json/nodes/pve2/qemu/9100/"]);
+        world.pve_faults.aim(Some(aim));
+        let client = Client::new(Arc::new(RouterTransport::new(world.pve_way())));
+        let settings = world.settings.clone();
+        let mut watcher = RegionWatcher::new("default".into(), client, world.clock, settings);
+        let observed = watcher.poll().await.expect("it is read");
+        assert!(observed.region.hosts["pve2"].answers());
+        assert_eq!(observed.region.vms[&9100].ownership, None);
+    });
+}
+
 #[test]
 fn what_nobody_can_place_or_size_closes_hosts() {
     let closed = |change: fn(&mut Vm)| {

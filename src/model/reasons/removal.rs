@@ -113,7 +113,7 @@ pub enum Kept {
     ScaleDownDisabled,
     /// It is not Ready, and removing such nodes is switched off.
     UnreadyDisabled,
-    /// The node's host is offline: nothing of its VM can be removed.
+    /// The node's host is offline, or answers no call: nothing of its VM can be removed.
     HostOffline {
         /// The host.
         host: Arc<str>,

@@ -220,7 +220,7 @@ pub enum Warning {
         /// Why.
         why: ForeignText,
     },
-    /// What a host has, or what of it is taken, cannot be read: it gets no machine.
+    /// What a host has, or what of it is taken, cannot be read, or it answers no call: it gets no machine.
     UnreadHost {
         /// The region.
         region: Arc<str>,
@@ -358,7 +358,7 @@ pub enum HostNote {
         /// Since when.
         since: Time,
     },
-    /// What the host has, or what of it is taken, cannot be read.
+    /// What the host has, or what of it is taken, cannot be read, or it answers no call.
     Unread {
         /// Why.
         why: ForeignText,

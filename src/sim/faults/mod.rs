@@ -159,6 +159,8 @@ enum FaultOutcome {
 pub enum Aim {
     /// Calls below this path are refused with an error of the server's own.
     Refuse(&'static str),
+    /// Calls below any of these paths are not carried out, and never answered: a host that hangs.
+    Hang(&'static [&'static str]),
     /// Every call is answered with 403: an API server that has just been started and whose RBAC cache is empty yet.
     Forbid,
     /// The next POST to a path that ends so is carried out, and its answer is lost.
@@ -270,9 +272,11 @@ impl FaultState {
     /// The fate of a call that somebody aims at.
     fn hit(&mut self, request: &Request) -> Option<FaultOutcome> {
         let path = request.uri().path();
+        let below = |paths: &[&str]| paths.iter().any(|one| path.starts_with(one));
         let (end, fate) = match self.aim? {
             Aim::Forbid => return Some(FaultOutcome::Forbidden),
-            Aim::Refuse(below) => return path.starts_with(below).then_some(FaultOutcome::Error),
+            Aim::Refuse(one) => return below(&[one]).then_some(FaultOutcome::Error),
+            Aim::Hang(paths) => return below(paths).then_some(FaultOutcome::Silent),
             Aim::LoseAnswer(end) => (end, FaultOutcome::Lost),
             Aim::Delay(end, late) => (end, FaultOutcome::Late(late)),
         };

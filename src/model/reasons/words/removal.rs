@@ -176,7 +176,7 @@ fn of_readiness(kept: &Kept, f: &mut Formatter<'_>) -> fmt::Result {
         Kept::HostOffline { host } => {
             write!(
                 f,
-                "its host {host} is offline: what becomes of it is decided once that is back"
+                "its host {host} is offline, or answers no call: what becomes of it is decided once that is back"
             )
         }
         Kept::UnreadyDisabled => write!(
