@@ -18,8 +18,7 @@ use super::withdrawal::{ReplannedGroup, Withdrawal};
 use crate::constraints::fit::ports;
 use crate::index::{
     AmountIndex, ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LaunchOptionClassIndex,
-    LaunchOptionIndex, LotIndex, NodeIndex, OfferIndex, PlannedIndex, ShapeId, TallyIndex,
-    TierIndex,
+    LaunchOptionIndex, LotIndex, NodeIndex, OfferIndex, ShapeId, TallyIndex, TierIndex,
 };
 use crate::simulation::inter_pod::topology::{DomainsByKey, FRESH};
 use crate::simulation::inter_pod::{Asks, CounterRules, Tally};
@@ -96,7 +95,10 @@ pub(super) fn pose_question(
     }
     let (mut classes, seen) = inquiry.classes(&numbers);
     let (options, may) = inquiry.options(seen)?;
-    let (fixed, nodes) = inquiry.fixed(&withdrawal.machines, &numbers);
+    let (fixed, nodes) = inquiry.fixed(withdrawal, &numbers);
+    if options.is_empty() && withdrawal.coming.is_empty() {
+        return None;
+    }
     for class in &mut classes {
         class.options = LaunchOptionSet::none(options.len());
     }
@@ -411,7 +413,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         let may = may.collect();
         let options: IndexVec<LaunchOptionIndex, LaunchOption> =
             options.into_iter().map(|(option, _)| option).collect();
-        (!options.is_empty()).then_some((options, may))
+        Some((options, may))
     }
 
     /// The option of an offer by itself, and by lot whether it may be on it; none where none may.
@@ -458,11 +460,11 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         may.contains(&true).then_some((option, may))
     }
 
-    /// The places that stay, and their nodes: machines that are planned for something else, and nodes that
-    /// others may open to pods.
+    /// The places that stay, and their nodes: machines that are planned for something else, those on their way that pods may go to, and
+    /// nodes that others may open to pods.
     fn fixed(
         &self,
-        withdrawn: &[PlannedIndex],
+        withdrawal: &Withdrawal,
         numbers: &CounterRules,
     ) -> (
         IndexVec<FixedIndex, FixedPlace>,
@@ -498,7 +500,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             nodes.push(node);
         };
         for (machine, planned) in view.planned.machines.indexed() {
-            if withdrawn.contains(&machine) {
+            if withdrawal.machines.contains(&machine) {
                 continue;
             }
             let tier = view.tier(planned.choice);
@@ -509,6 +511,11 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             });
             add(planned.node, tier, may.collect());
         }
+        for node in withdrawal.coming.iter().copied() {
+            let may = replanned.iter();
+            let may = may.map(|of| view.room_beside(of.group, node) > 0);
+            add(node, TierIndex(0), may.collect());
+        }
         let dependent = |of: &ReplannedGroup| view.group(of.group).dependent;
         let some = replanned.iter().filter(|of| dependent(of)).count();
         let existing = view.existing.nodes();
@@ -516,7 +523,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             return (fixed, nodes);
         }
         for node in existing.iter().copied() {
-            if view.world.nodes[node].closed {
+            if view.world.nodes[node].closed || withdrawal.coming.contains(&node) {
                 continue;
             }
             let may = replanned.iter();
