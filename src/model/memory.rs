@@ -101,6 +101,9 @@ pub struct Memory {
     /// As [`Memory::no_better_plan`], of a question in which spreading counts the domains alone that nodes are in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_better_plan_with_nodes: Option<u64>,
+    /// As [`Memory::no_better_plan`], of a question in which pods that were put on machines on their way may go elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_better_plan_with_machines: Option<u64>,
     /// As [`Memory::no_better_plan`], of the questions in which a domain gets no machine. Those of the last decision.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub no_better_plan_with_fewer_domains: BTreeSet<u64>,

@@ -260,6 +260,7 @@ impl<W: SerializeSeq> StateChanges<W> {
             unreplaceable,
             no_better_plan,
             no_better_plan_with_nodes,
+            no_better_plan_with_machines,
             no_better_plan_with_fewer_domains,
             provisioning,
             power,
@@ -269,7 +270,7 @@ impl<W: SerializeSeq> StateChanges<W> {
         } = new;
         compare!(self, old, whole: version, began, last_scale_up, last_scale_down, last_scale_down_failure,
             counted_failures, batch, serial, consolidation, no_better_plan, no_better_plan_with_nodes,
-            no_better_plan_with_fewer_domains);
+            no_better_plan_with_machines, no_better_plan_with_fewer_domains);
         compare!(self, old, map: unneeded_since, unneeded_before_removal, removals, backoff, host_backoff, retried, transient_failures, shut_out, learned, learned_at, quarantine, evicted, settled,
             bookings, replacements, unreplaceable, provisioning, power, last_vmids, last_hosts, last_addresses);
     }

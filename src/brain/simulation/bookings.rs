@@ -8,14 +8,14 @@
 //! any more. With the memory lost, pods are laid out in kube-scheduler's order, as those are that were
 //! never given a place.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::decision::pod_to_place::PodToPlace;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{DemandIndex, NodeIndex};
-use crate::simulation::demand::{Demand, Group, Groups};
+use crate::index::{DemandIndex, NodeIndex, ShapeId};
+use crate::simulation::demand::{Demand, Group, Groups, Origin};
 use crate::simulation::pack::{self, PlacedPods};
 use crate::simulation::work;
 use crate::simulation::world::{NodeOrigin, SimCluster};
@@ -161,6 +161,37 @@ impl<'a> Booked<'a> {
         keep(turn, &name, self.pods.drain(..placed).map(|one| one.pod));
         placed > 0
     }
+}
+
+/// Pods of one shape that this decision put on a machine on its way, where there was room.
+#[derive(Clone, Debug)]
+pub(crate) struct BookedPods<'a> {
+    pub(crate) shape: ShapeId,
+    pub(crate) node: NodeIndex,
+    pub(crate) pods: Vec<PodToPlace<'a>>,
+}
+
+/// Notes pods that came to a machine on its way, if they may go elsewhere in this decision: they wait for a place of their own, and no
+/// volume was taken for them.
+pub(crate) fn note<'a>(
+    world: &mut SimCluster<'a>,
+    group: &Group<'a>,
+    node: NodeIndex,
+    pods: &[PodToPlace<'a>],
+) {
+    if group.origin == Origin::Waits && group.need.is_none() {
+        let (shape, pods) = (group.shape, pods.to_vec());
+        world.booked_pods.push(BookedPods { shape, node, pods });
+    }
+}
+
+/// These pods have no place any more.
+pub(crate) fn release<'p>(turn: &mut DecisionBuilder<'_>, pods: impl IntoIterator<Item = &'p Pod>) {
+    let pods: BTreeSet<&Arc<str>> = pods.into_iter().map(|pod| &pod.uid).collect();
+    turn.memory.bookings.retain(|_, booked| {
+        booked.retain(|uid| !pods.contains(uid));
+        !booked.is_empty()
+    });
 }
 
 /// These pods have a place on a node or machine.

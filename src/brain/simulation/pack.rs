@@ -322,6 +322,7 @@ pub(crate) fn place_pods<'a>(
         let new_pods = (group.shape, group.need.clone(), count);
         world.nodes[node].new_pods.push(new_pods);
         if group.calls() {
+            let preempts = !placed_pods.preempts.is_empty();
             let verdict = placed_pods.verdict(world);
             let waits = matches!(verdict, PodVerdict::FitsMachine { .. });
             let these = &pods[placed..placed + count];
@@ -331,6 +332,9 @@ pub(crate) fn place_pods<'a>(
             if waits {
                 let name = &world.nodes[node].name;
                 bookings::keep(turn, name, these.iter().map(|one| one.pod));
+                if !preempts {
+                    bookings::note(world, group, node, these);
+                }
             }
         }
         placed += count;

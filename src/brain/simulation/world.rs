@@ -21,6 +21,7 @@ use crate::constraints::fit::attach::{self, AttachSlots};
 use crate::constraints::fit::volumes::{self, VolumeNeed};
 use crate::constraints::fit::{self, NodeView, amounts};
 use crate::constraints::free_volumes::{AssumedBindings, FreeVolumes, VolumeBindings, VolumeNode};
+use crate::simulation::bookings::BookedPods;
 use crate::simulation::classes::NodeClasses;
 use crate::simulation::inter_pod::{InterPodConstraints, Preferences, Rules};
 use crate::simulation::preempt::ExpendablePods;
@@ -100,6 +101,8 @@ pub(crate) struct SimCluster<'a> {
     pub(crate) nodes: SimNodes,
     pub(crate) by_name: BTreeMap<Arc<str>, NodeIndex>,
     pub(crate) inter_pod: InterPodConstraints<'a>,
+    /// Pods that were put on machines on their way, in that order.
+    pub(crate) booked_pods: Vec<BookedPods<'a>>,
     /// What expendable pods hold, by node: see [`preempt`](crate::simulation::preempt).
     pub(crate) expendable_pods: BTreeMap<NodeIndex, ExpendablePods>,
     /// Pods of a lower priority are expendable.
@@ -164,6 +167,7 @@ impl<'a> SimCluster<'a> {
             nodes: SimNodes::default(),
             by_name: BTreeMap::new(),
             inter_pod: InterPodConstraints::new(namespaces, default_spread),
+            booked_pods: Vec::new(),
             expendable_pods: BTreeMap::new(),
             expendable: policy.scale_up.expendable_priority,
             free_volumes,

@@ -54,7 +54,7 @@ fn succeed(lab: &mut Lab, key: &ObjectKey, to: &Arc<str>) {
     bind(lab, key, to);
 }
 
-fn bind(lab: &mut Lab, key: &ObjectKey, to: &Arc<str>) {
+pub(super) fn bind(lab: &mut Lab, key: &ObjectKey, to: &Arc<str>) {
     if let Some(pod) = lab.snapshot.cluster.pods.get_mut(key) {
         pod.node = Some(to.clone());
         pod.phase = model::cluster::Phase::Running;

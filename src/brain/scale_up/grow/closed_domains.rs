@@ -24,13 +24,13 @@ const MAX_LOOKED: u64 = 4_000_000;
 const MAX_PODS: usize = 500;
 
 /// Phase: where pods with topology spread have no place, makes the plan once more without machines in one domain after the other, as long as
-/// that leaves fewer pods out. What found nothing is remembered, and not tried again as it is.
+/// that leaves fewer pods out; gives back the visits that still are. What found nothing is remembered, and not tried again as it is.
 pub(super) fn repack<'p, 'a>(
     planner: &mut Planner<'p, 'a>,
     catalog: &mut Catalog<'p, 'a>,
     pending: &mut PendingGroups<'a>,
     mut visits: Vec<Visit>,
-) {
+) -> Vec<Visit> {
     // Questions of earlier decisions that are not asked any more are forgotten.
     planner.turn.fewer_domains_before =
         std::mem::take(&mut planner.turn.memory.no_better_plan_with_fewer_domains);
@@ -51,6 +51,7 @@ pub(super) fn repack<'p, 'a>(
             planner.world.inter_pod.reopen_domains(rules);
         }
     }
+    visits
 }
 
 /// The domains, by key, that pods without a place are spread over and in which no counted pod is. A domain with counted pods stays: that

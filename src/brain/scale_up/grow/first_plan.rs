@@ -23,7 +23,7 @@ use model::report::PodVerdict;
 /// Steps that serving a group once more counts, which looks at all places and all choices.
 const SERVED_AGAIN: usize = 1_000;
 
-/// Pods that came to nodes there are, once machines were planned.
+/// Pods that came to nodes there are, once machines were planned; or before that to machines on their way.
 #[derive(Debug)]
 pub(super) struct Visit {
     pub(super) group: GroupIndex,
@@ -34,6 +34,8 @@ pub(super) struct Visit {
     pub(super) preempting: Vec<NodeIndex>,
     /// What undoes the visit, to be restored last first.
     pub(super) undo: Vec<(NodeIndex, Saved)>,
+    /// The pods came before anything was planned, and in any order: they leave one by one. They have no claims.
+    pub(super) booked: bool,
 }
 
 /// The first plan in the making.
@@ -239,6 +241,7 @@ impl FirstPlan<'_, '_, '_> {
                 placed_pods: placed_pods.iter().map(|of| (of.node, of.count)).collect(),
                 preempting: preempting.iter().map(|of| of.node).collect(),
                 undo,
+                booked: false,
             });
         }
         for placed_pods in found {

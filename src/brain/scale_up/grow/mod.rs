@@ -18,6 +18,7 @@ mod larger;
 mod min;
 mod min_lots;
 mod of_this_plan;
+mod on_their_way;
 mod one_domain;
 mod pending;
 mod planner;

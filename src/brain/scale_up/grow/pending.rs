@@ -123,6 +123,27 @@ impl<'a> PendingGroups<'a> {
         }
     }
 
+    /// Adds a group of pods that all have a place, after all others. It is no run with those before it.
+    pub(super) fn append_placed(
+        &mut self,
+        world: &mut SimCluster<'a>,
+        catalog: &mut Catalog<'_, 'a>,
+        group: Group<'a>,
+    ) -> GroupIndex {
+        let row = catalog.rows.of(world, catalog.choices, &group);
+        let mut placed = read(world, catalog, group, row);
+        placed.next = PendingPodIndex(placed.pods.len());
+        let index = self.groups.next_index();
+        let mut alone = [placed];
+        let runs = join_runs(world, &mut alone);
+        for (mut run, mut placed) in runs.into_vec().into_iter().zip(alone) {
+            run.groups = index..GroupIndex(index.0 + 1);
+            placed.run = self.runs.push(run);
+            self.groups.push(placed);
+        }
+        index
+    }
+
     /// How many pods still need a place.
     pub(super) fn left(&self) -> usize {
         self.groups.iter().map(PendingGroup::left).sum()
@@ -180,21 +201,31 @@ fn admit<'a>(
         }
         return None;
     }
+    Some(read(world, catalog, group, index))
+}
+
+/// A group with what is asked of it while plans are made.
+fn read<'a>(
+    world: &mut SimCluster<'a>,
+    catalog: &Catalog<'_, 'a>,
+    group: Group<'a>,
+    row: RowIndex,
+) -> PendingGroup<'a> {
     let rules = world.rules(group.shape);
     let preferences = world.preferences(group.shape, false);
     let ports = &world.shapes[group.shape].shape.host_ports;
-    Some(PendingGroup {
+    PendingGroup {
         shape: group.shape,
         need: group.need,
         pods: group.pods.into(),
         next: PendingPodIndex(0),
-        row: index,
+        row,
         run: RunIndex(0),
         dependent: rules.is_some(),
         preferences,
         alone: rules.is_some_and(|rules| rules.need_a_node_each()) || !ports.is_empty(),
-        why,
-    })
+        why: catalog.rows.get(row).why.clone(),
+    }
 }
 
 /// Joins groups that follow one another and ask the same of a node, and tells each which run it is in.

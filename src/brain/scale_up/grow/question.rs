@@ -18,8 +18,7 @@ use super::withdrawal::{NoSecondPlan, ReplannedGroup, Withdrawal};
 use crate::constraints::fit::ports;
 use crate::index::{
     AmountIndex, ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LaunchOptionClassIndex,
-    LaunchOptionIndex, LotIndex, NodeIndex, OfferIndex, PlannedIndex, ShapeId, TallyIndex,
-    TierIndex,
+    LaunchOptionIndex, LotIndex, NodeIndex, OfferIndex, ShapeId, TallyIndex, TierIndex,
 };
 use crate::simulation::inter_pod::topology::{DomainsByKey, FRESH};
 use crate::simulation::inter_pod::{Asks, CounterRules, Tally};
@@ -100,7 +99,10 @@ pub(super) fn pose_question(
     }
     let (mut classes, seen) = inquiry.classes(&numbers);
     let (options, may) = inquiry.options(seen)?;
-    let (fixed, nodes) = inquiry.fixed(&withdrawal.machines, &numbers);
+    let (fixed, nodes) = inquiry.fixed(withdrawal, &numbers);
+    if options.is_empty() && withdrawal.coming.is_empty() {
+        return Err(NoSecondPlan::Nothing);
+    }
     for class in &mut classes {
         class.options = LaunchOptionSet::none(options.len());
     }
@@ -418,9 +420,6 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         let may = may.collect();
         let options: IndexVec<LaunchOptionIndex, LaunchOption> =
             options.into_iter().map(|(option, _)| option).collect();
-        if options.is_empty() {
-            return Err(NoSecondPlan::Nothing);
-        }
         Ok((options, may))
     }
 
@@ -468,11 +467,11 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         may.contains(&true).then_some((option, may))
     }
 
-    /// The places that stay, and their nodes: machines that are planned for something else, and nodes that
-    /// others may open to pods.
+    /// The places that stay, and their nodes: machines that are planned for something else, those on their way that pods may go to, and
+    /// nodes that others may open to pods.
     fn fixed(
         &self,
-        withdrawn: &[PlannedIndex],
+        withdrawal: &Withdrawal,
         numbers: &CounterRules,
     ) -> (
         IndexVec<FixedIndex, FixedPlace>,
@@ -508,7 +507,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             nodes.push(node);
         };
         for (machine, planned) in view.planned.machines.indexed() {
-            if withdrawn.contains(&machine) {
+            if withdrawal.machines.contains(&machine) {
                 continue;
             }
             let tier = view.tier(planned.choice);
@@ -519,6 +518,11 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             });
             add(planned.node, tier, may.collect());
         }
+        for node in withdrawal.coming.iter().copied() {
+            let may = replanned.iter();
+            let may = may.map(|of| view.room_beside(of.group, node) > 0);
+            add(node, TierIndex(0), may.collect());
+        }
         let dependent = |of: &ReplannedGroup| view.group(of.group).dependent;
         let some = replanned.iter().filter(|of| dependent(of)).count();
         let existing = view.existing.nodes();
@@ -526,7 +530,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             return (fixed, nodes);
         }
         for node in existing.iter().copied() {
-            if view.world.nodes[node].closed {
+            if view.world.nodes[node].closed || withdrawal.coming.contains(&node) {
                 continue;
             }
             let may = replanned.iter();

@@ -11,6 +11,7 @@ use super::catalog::Catalog;
 use super::closed_domains;
 use super::draft::{self, BetterPlan, Problem, To};
 use super::first_plan::Visit;
+use super::on_their_way;
 use super::pending::{PendingGroup, PendingGroups};
 use super::planner::Planner;
 use super::question;
@@ -23,6 +24,7 @@ use crate::index::{
     ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LaunchOptionIndex, LotIndex, NodeIndex,
     OfferIndex, PlannedIndex,
 };
+use crate::simulation::bookings;
 use crate::simulation::inter_pod::topology::DomainId;
 use crate::simulation::pack::{self, PlacedPods};
 use crate::simulation::planned::CreateReason;
@@ -62,7 +64,8 @@ pub(super) fn repack<'p, 'a>(
     } else {
         visits
     };
-    closed_domains::repack(planner, catalog, pending, visits);
+    let visits = closed_domains::repack(planner, catalog, pending, visits);
+    on_their_way::repack(planner, catalog, pending, visits);
 }
 
 /// Which topology domains count for spreading.
@@ -74,6 +77,8 @@ pub(super) enum Domains {
     WithNodes,
     /// As [`Domains::WithNodes`], and no machine is made in this domain of this topology key.
     Without(KeyId, DomainId),
+    /// As those before, and pods that were put on machines on their way are looked at as well ([`on_their_way`]).
+    WithMachines,
 }
 
 /// Makes the second plan; gives back the visits that still are, where the first plan stays.
@@ -84,13 +89,24 @@ pub(super) fn repack_once<'p, 'a>(
     visits: Vec<Visit>,
     domains: Domains,
 ) -> Vec<Visit> {
+    repack_among(planner, catalog, pending, visits, (domains, Vec::new()))
+}
+
+/// [`repack_once`], where any of the pods may go to these machines on their way.
+pub(super) fn repack_among<'p, 'a>(
+    planner: &mut Planner<'p, 'a>,
+    catalog: &mut Catalog<'p, 'a>,
+    pending: &mut PendingGroups<'a>,
+    visits: Vec<Visit>,
+    (domains, coming): (Domains, Vec<NodeIndex>),
+) -> Vec<Visit> {
     let view = planner.view(catalog, pending);
     let movable = find_movable(view);
     let (mut staying, leaving) = match split_staying(view, visits, &movable) {
         Ok(split) => split,
         Err(visits) => return visits,
     };
-    let withdrawal = match withdrawal::propose(view, &leaving, &movable) {
+    let withdrawal = match withdrawal::propose(view, (&leaving, coming), &movable) {
         Ok(withdrawal) => withdrawal,
         Err(why) => {
             tell_too_large(planner.turn, pending, why);
@@ -166,6 +182,7 @@ fn is_known(turn: &mut DecisionBuilder<'_>, digest: u64, domains: Domains) -> bo
     match domains {
         Domains::Open => memory.no_better_plan == Some(digest),
         Domains::WithNodes => memory.no_better_plan_with_nodes == Some(digest),
+        Domains::WithMachines => memory.no_better_plan_with_machines == Some(digest),
         Domains::Without(..) => {
             let known = turn.fewer_domains_before.contains(&digest);
             if known {
@@ -181,6 +198,7 @@ fn forget(turn: &mut DecisionBuilder<'_>, domains: Domains) {
     match domains {
         Domains::Open => turn.memory.no_better_plan = None,
         Domains::WithNodes => turn.memory.no_better_plan_with_nodes = None,
+        Domains::WithMachines => turn.memory.no_better_plan_with_machines = None,
         Domains::Without(..) => {}
     }
 }
@@ -191,6 +209,7 @@ fn remember(turn: &mut DecisionBuilder<'_>, digest: u64, domains: Domains) {
     match domains {
         Domains::Open => memory.no_better_plan = Some(digest),
         Domains::WithNodes => memory.no_better_plan_with_nodes = Some(digest),
+        Domains::WithMachines => memory.no_better_plan_with_machines = Some(digest),
         Domains::Without(..) => {
             memory.no_better_plan_with_fewer_domains.insert(digest);
         }
@@ -371,6 +390,13 @@ impl SecondPlanTrial<'_, '_, '_> {
     /// Says which pods go where, and of those that lost their place why.
     fn hand_out(&mut self, placed_lots: &[PlacedLot]) {
         let replanned = &self.withdrawal.replanned;
+        if !self.withdrawal.coming.is_empty() {
+            let pods = replanned.iter().flat_map(|of| {
+                let group = &self.pending.groups[of.group];
+                of.pods.iter().map(|pod| group.pods[*pod].pod)
+            });
+            bookings::release(self.planner.turn, pods);
+        }
         let mut next = replanned.with_each(0);
         for lot in placed_lots {
             let of = &replanned[lot.replanned];
@@ -392,6 +418,10 @@ impl SecondPlanTrial<'_, '_, '_> {
                 _ => {
                     let new_pods = (group.shape, group.need.clone(), lot.count);
                     world.nodes[lot.node].new_pods.push(new_pods);
+                    if matches!(origin, NodeOrigin::Machine(_)) {
+                        let pods = pods.iter().map(|pod| group.pods[*pod].pod);
+                        bookings::keep(turn, &world.nodes[lot.node].name, pods);
+                    }
                     PlacedPods::free(lot.node, lot.count).verdict(world)
                 }
             };

@@ -8,8 +8,9 @@ use super::first_plan::Visit;
 use super::pending::PendingGroups;
 use super::planner::Planner;
 use super::view::PlanView;
+use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::Resident;
-use crate::index::{GroupIndex, IndexVec, NodeIndex, PendingPodIndex};
+use crate::index::{GroupIndex, IndexVec, NodeIndex, PendingPodIndex, ShapeId};
 use crate::simulation::pack::FitIndex;
 use crate::simulation::preempt;
 
@@ -49,7 +50,7 @@ pub(super) fn find_movable(view: PlanView<'_, '_>) -> IndexVec<GroupIndex, bool>
 /// Separates the visits that stay on their nodes from those that leave before the second plan.
 ///
 /// A visit stays if its pods may not be moved (`movable`). Visits that came to the same node before it stay too, since the node cannot be
-/// restored to what they found. If a visit that stays has affinity, anti-affinity or topology spread, there is no second plan: it would have
+/// restored to what they found; booked pods may leave it nevertheless. If a visit that stays has affinity, anti-affinity or topology spread, there is no second plan: it would have
 /// to place these pods as well. Then all visits come back as `Err`.
 pub(super) fn split_staying(
     view: PlanView<'_, '_>,
@@ -60,7 +61,8 @@ pub(super) fn split_staying(
     let mut held: BTreeSet<NodeIndex> = BTreeSet::new();
     let mut staying = vec![false; visits.len()];
     for (visit, stays) in visits.iter().zip(&mut staying).rev() {
-        *stays = !movable[visit.group] || visit.nodes().any(|node| held.contains(&node));
+        let after_it = || visit.nodes().any(|node| held.contains(&node));
+        *stays = !movable[visit.group] || (!visit.booked && after_it());
         if !*stays {
             continue;
         }
@@ -87,6 +89,10 @@ pub(super) fn leave<'a>(
             planner.world.restore(node, saved);
         }
         let shape = pending.groups[visit.group].shape;
+        if visit.booked {
+            take_off(planner, visit, shape);
+            continue;
+        }
         for node in visit.nodes() {
             let new_pods = &mut planner.world.nodes[node].new_pods;
             if let Some(last) = new_pods.iter().rposition(|(of, ..)| *of == shape) {
@@ -98,6 +104,23 @@ pub(super) fn leave<'a>(
         planner.renew_existing();
     }
     visits
+}
+
+/// Booked pods leave the machines that they were put on.
+fn take_off(planner: &mut Planner<'_, '_>, visit: &mut Visit, shape: ShapeId) {
+    visit.undo.clear();
+    for (node, count) in &visit.placed_pods {
+        for _ in 0..*count {
+            planner.world.take(*node, shape);
+        }
+        let new_pods = &mut planner.world.nodes[*node].new_pods;
+        let them = |of: &(ShapeId, Option<Arc<VolumeNeed>>, usize)| {
+            of.0 == shape && of.1.is_none() && of.2 == *count
+        };
+        if let Some(last) = new_pods.iter().rposition(them) {
+            new_pods.remove(last);
+        }
+    }
 }
 
 /// Pods come to nodes as they did.

@@ -54,6 +54,8 @@ pub(super) struct Withdrawal {
     pub(super) replanned: IndexVec<LotIndex, ReplannedGroup>,
     /// The machines that are for the `min` of pools, in the order of the policy.
     pub(super) mins: Vec<MinMachines>,
+    /// Machines on their way that pods may go to, or stay on.
+    pub(super) coming: Vec<NodeIndex>,
     /// What a second plan must be better than.
     pub(super) rank: Rank,
 }
@@ -82,7 +84,7 @@ pub(super) enum NoSecondPlan {
 /// Nothing is, or it would be too much.
 pub(super) fn propose(
     view: PlanView<'_, '_>,
-    visits: &[Visit],
+    (visits, coming): (&[Visit], Vec<NodeIndex>),
     movable: &IndexVec<GroupIndex, bool>,
 ) -> Result<Withdrawal, NoSecondPlan> {
     let groups = movable.iter().filter(|movable| **movable).count();
@@ -107,6 +109,7 @@ pub(super) fn propose(
         mins: count_for_min(view, &machines),
         machines,
         replanned,
+        coming,
         rank,
     })
 }

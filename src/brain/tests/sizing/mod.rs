@@ -5,6 +5,7 @@
 //! there is a plan for all pods, and nobody may wait. `PROPTEST_CASES` says how many worlds of each kind and number of
 //! types are tried, `PVE_AUTOSCALER_WORLDS_FROM` the number of the first one: worlds that nobody tuned the code on.
 
+mod coming;
 mod kinds;
 mod plant;
 
@@ -12,7 +13,6 @@ use proptest::test_runner::Config;
 
 use super::lab::Lab;
 use kinds::{Kind, Limit, Style};
-use model::report::PodVerdict;
 pub(super) use plant::SIZES;
 use plant::World;
 
@@ -48,12 +48,8 @@ impl SeededRng {
 /// Pods without a place, and what the plan costs.
 fn outcome(lab: &Lab) -> (Vec<String>, i64) {
     let report = lab.decide().report;
-    let waits = report.pods.iter().filter(|(_, verdict)| {
-        !matches!(
-            verdict,
-            PodVerdict::Triggers { .. } | PodVerdict::FitsNode { .. }
-        )
-    });
+    let pods = report.pods.iter();
+    let waits = pods.filter(|(_, verdict)| !verdict.is_placed());
     let waits = waits.map(|(key, verdict)| format!("{key}: {verdict:?}"));
     let price = report.scale_up.as_ref().map_or(0, |growth| growth.price);
     (waits.collect(), price)

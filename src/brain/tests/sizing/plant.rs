@@ -7,7 +7,7 @@ use super::super::lab::{GI, Lab, lab};
 use super::SeededRng;
 use super::kinds::{Kind, Limit, Style};
 use model::cluster::{Claim, ObjectKey, PersistentVolume, StorageClass, ZoneLabel};
-use model::region::Host;
+use model::region::{Host, Step};
 use model::scheduling::{LabelSelector, Labels, PodShape, PodTerm, SpreadConstraint, Volume};
 
 const HOSTS: [&str; 3] = ["pve1", "pve2", "pve3"];
@@ -383,6 +383,26 @@ impl World {
             }
         }
         lab
+    }
+
+    /// The world with so many machines of its plan on their way, the first ones: nothing runs there yet.
+    pub(super) fn build_beside(&self, coming: usize) -> Lab {
+        let mut lab = self.build();
+        for (at, machine) in self.machines.iter().take(coming).enumerate() {
+            let (name, size) = (format!("m{at}"), machine.size);
+            let apart = self.limit == Limit::Pools && !size.is_multiple_of(2);
+            let pool = if apart { "ot" } else { "ng" };
+            lab = lab.machine(&name, pool, &format!("t{size}"), Step::Agent);
+            let host = HOSTS[machine.host];
+            lab = lab.edit_machine(&name, |machine| machine.host = host.into());
+            lab.clone_vm(&name);
+        }
+        lab
+    }
+
+    /// How many machines the plan has.
+    pub(super) fn machines(&self) -> usize {
+        self.machines.len()
     }
 
     fn limit(&self, lab: Lab) -> Lab {
