@@ -1,0 +1,7 @@
+package PVE::ACME::Challenge;
+use strict; use warnings;
+use base qw(PVE::SectionConfig);
+my $d = { propertyList => { id => { type => 'string', format => 'pve-configid', description => 'id' }, type => { type => 'string', description => 'type' }, } };
+sub private { return $d }
+sub encode_value { my ($c, $t, $k, $v) = @_; return $v }
+1;
