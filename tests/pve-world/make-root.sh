@@ -29,7 +29,7 @@ packages+=,libstring-shellquote-perl,libyaml-libyaml-perl,libposix-strptime-perl
 packages+=,libdevel-cycle-perl,libtest-mockmodule-perl,libnet-subnet-perl,libfile-chdir-perl,libstring-crc32-perl
 # What its services and commands run.
 packages+=,e2fsprogs,ethtool,iptables,conntrack,ebtables,zstd,lvm2,gdisk,bridge-utils,ifupdown2,jq,fuse,libnetfilter-conntrack3
-packages+=,corosync,qemu-system-x86,qemu-utils,genisoimage,socat,numactl,python3,xsltproc
+packages+=,corosync,qemu-system-x86,qemu-utils,genisoimage,socat,numactl,python3,xsltproc,faketime
 # What its C is built with.
 packages+=,gcc,make,pkg-config,libcorosync-common-dev,libcpg-dev,libcmap-dev,libquorum-dev,libqb-dev,libfuse3-dev,libfuse-dev
 packages+=,libsqlite3-dev,libglib2.0-dev,librrd-dev,libjson-c-dev,libc6-dev,check
