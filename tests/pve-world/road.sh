@@ -62,10 +62,16 @@ no() { ! "$@"; }
 
 # On pve1, where the product is; and the API server's objects, by jq.
 on() { inside pve1 "$@"; }
-says() { local pattern="$1" && shift && on "$@" | tee /dev/stderr | grep -Eq -- "$pattern"; }
+# says PATTERN COMMAND...: COMMAND succeeds on pve1, and a line of what it says matches.
+says() {
+    local pattern="$1" said status=0
+    shift
+    said="$(on "$@" 2>&1)" || status=$?
+    printf '%s\n' "$said"
+    [ "$status" -eq 0 ] && grep -Eq -- "$pattern" <<<"$said"
+}
 kube() { inside cp1 /opt/inside/kube "$@"; }
 objects() { inside cp1 bash -o pipefail -c '/opt/inside/kube GET "$1" | jq -r "$2"' objects "$1" "$2"; }
-log_says() { says "$1" journalctl --no-pager --unit="$daemon" --unit="$broker" "${@:2}"; }
 
 # machines: "HOST VMID" of each VM in the machines' range, as PVE's own files have them.
 machines() { on sh -c "cd /etc/pve/nodes && ls -d */qemu-server/$machines_range.conf 2>/dev/null" | sed 's|/qemu-server/| |; s|\.conf$||' || true; }
@@ -132,7 +138,7 @@ active() { [ "$(on systemctl is-active "$1")" = active ]; }
 ready() { on curl -sf http://127.0.0.1:9808/readyz; }
 nothing_runs() { [ -z "$(on sh -c 'grep -lsx -e pve-autoscaler -e broker -e daemon /proc/[0-9]*/comm')" ]; }
 # clones: how often the broker asked PVE for a clone since a second of the clock.
-clones_since() { on journalctl --no-pager --quiet --unit="$broker" --since="@$1" --output=verbose | grep -c 'CALL=clone' || true; }
+clones_since() { on journalctl --no-pager --quiet --unit="$broker" --since="@$1" --output=verbose | grep -c 'CALL=clone$' || true; }
 no_refusal() { on journalctl --no-pager --unit="$broker" | no grep -F 'refused-by-broker'; }
 no_error_logged() {
     local said
@@ -171,8 +177,12 @@ set_up() {
     hold "both hosts have the template" templates_on_both || true
     hold "the same answers again change nothing" says '^changed: no$' pve-autoscaler setup --answers answers.toml --yes || true
     on rm -f /root/admin.conf
+    # Both hosts' storages are one disk of this machine, which may be small.
+    on sed -i 's/^disk = "32GiB"/disk = "8GiB"/' /etc/pve-autoscaler.toml
+    must "a smaller disk is right, and taken" take_file
     must "the daemon reaches Kubernetes and, through the broker, PVE" soon 60 ready
 }
+take_file() { on sh -c 'pve-autoscaler check && systemctl reload pve-autoscaler'; }
 limited_on() {
     local seconds="$1"
     shift
@@ -217,7 +227,7 @@ moved() { [ -z "$(machine_on "$1")" ] && [ -n "$(machine_on "$2")" ] && nodes_ar
 # The waits of a scale-down are ten minutes each as they are shipped.
 removal() {
     on sh -c 'printf "\n[scale_down]\nunneeded_time = \"20s\"\nmin_node_age = \"0s\"\ndelay_after_add = \"0s\"\n" >>/etc/pve-autoscaler.toml'
-    must "the edited file is right, and taken" on sh -c 'pve-autoscaler check && systemctl reload pve-autoscaler'
+    must "shorter waits are right, and taken" take_file
     must "the Deployment is deleted" undeploy
     must "the unneeded node goes with its machine" soon "$removal_seconds" gone
     nothing_of_machines

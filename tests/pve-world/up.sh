@@ -158,7 +158,7 @@ make_cluster() {
         systemctl restart pvedaemon pveproxy pvestatd' >/dev/null
     touch "$state/clustered"
 }
-quorate() { inside pve2 pvecm status 2>/dev/null | grep -q '^Quorate: *Yes' && inside pve2 test -d /etc/pve/nodes/pve1; }
+quorate() { grep -q '^Quorate: *Yes' <<<"$(inside pve2 pvecm status 2>/dev/null)" && inside pve2 test -d /etc/pve/nodes/pve1; }
 
 # Both hosts tell the other's state, and the control plane has written who may enter.
 at_work() {
