@@ -177,9 +177,17 @@ set_up() {
     hold "both hosts have the template" templates_on_both || true
     hold "the same answers again change nothing" says '^changed: no$' pve-autoscaler setup --answers answers.toml --yes || true
     on rm -f /root/admin.conf
-    # Both hosts' storages are one disk of this machine, which may be small.
+    # Both hosts' storages are one disk of this machine, which may be small; and the waits before a removal are minutes as they are shipped.
     on sed -i 's/^disk = "32GiB"/disk = "8GiB"/' /etc/pve-autoscaler.toml
-    must "a smaller disk is right, and taken" take_file
+    on tee -a /etc/pve-autoscaler.toml >/dev/null <<-'TOML'
+
+	[scale_down]
+	unneeded_time = "20s"
+	min_node_age = "0s"
+	delay_after_add = "0s"
+	delay_after_failure = "0s"
+	TOML
+    must "smaller disks and shorter waits are right, and taken" take_file
     must "the daemon reaches Kubernetes and, through the broker, PVE" soon 60 ready
 }
 take_file() { on sh -c 'pve-autoscaler check && systemctl reload pve-autoscaler'; }
@@ -224,10 +232,7 @@ evacuation() {
 }
 moved() { [ -z "$(machine_on "$1")" ] && [ -n "$(machine_on "$2")" ] && nodes_are 1 || { machines && nodes && false; }; }
 
-# The waits of a scale-down are ten minutes each as they are shipped.
 removal() {
-    on sh -c 'printf "\n[scale_down]\nunneeded_time = \"20s\"\nmin_node_age = \"0s\"\ndelay_after_add = \"0s\"\n" >>/etc/pve-autoscaler.toml'
-    must "shorter waits are right, and taken" take_file
     must "the Deployment is deleted" undeploy
     must "the unneeded node goes with its machine" soon "$removal_seconds" gone
     nothing_of_machines
