@@ -171,7 +171,7 @@ mkdir -p "$world"
 exec 8>"$world/root.lock"
 flock -w 3600 8 || cannot "another run has held $world/root.lock for an hour"
 get_sources
-root="$world/root-$({ versions && cat "$here/make-root.sh" "$here/sources.txt" && cat "$here"/stubs/loads-alone.txt; } | sha256sum | cut -c1-8)"
+root="$world/root-$({ versions && cat "$here/make-root.sh" "$here/sources.txt" && find "$here/stubs" -type f -print0 | sort -z | xargs -0 cat; } | sha256sum | cut -c1-8)"
 if [ ! -e "$root/complete" ]; then
     rm -rf "$root"
     install_debian

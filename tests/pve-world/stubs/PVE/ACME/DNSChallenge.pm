@@ -1,4 +1,5 @@
 package PVE::ACME::DNSChallenge;
+# A stub of pve-autoscaler's tests/pve-world.
 use strict; use warnings;
 use base qw(PVE::ACME::Challenge);
 sub type { return 'dns' }

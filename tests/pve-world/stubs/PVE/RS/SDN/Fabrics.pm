@@ -1,4 +1,5 @@
 package PVE::RS::SDN::Fabrics;
+# A stub of pve-autoscaler's tests/pve-world.
 use strict; use warnings;
 our $AUTOLOAD;
 sub config { return bless {}, shift }
