@@ -13,7 +13,7 @@ install -m 0644 README.md CONTRIBUTING.md "$doc/"
 install -m 0644 CHANGELOG.md "$doc/docs/"
 
 # Sources are not in the package: of a link to them the words stay.
-sed -i -E -e 's|\[([^]]*)\]\((\.\./)*src/[^)]*\)|\1|g' "$doc"/*.md "$doc"/docs/*.md "$doc"/docs/decisions/*.md
+sed -i -E -e 's#\[([^]]*)\]\((\.\./)*(src|tests)/[^)]*\)#\1#g' "$doc"/*.md "$doc"/docs/*.md "$doc"/docs/decisions/*.md
 sed -i -E -e 's#\]\((\.\./)?contrib/kubernetes/#](/usr/share/pve-autoscaler/kubernetes/#g' "$doc"/*.md "$doc"/docs/*.md
 sed -i -e 's|](docs/|](|g' "$doc/docs/CHANGELOG.md"
 sed -i -e 's|](CHANGELOG.md)|](docs/CHANGELOG.md)|' -e 's|](LICENSE)|](/usr/share/common-licenses/Apache-2.0)|' \

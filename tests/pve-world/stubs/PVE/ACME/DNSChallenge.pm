@@ -1,0 +1,8 @@
+package PVE::ACME::DNSChallenge;
+# A stub of pve-autoscaler's tests/pve-world.
+use strict; use warnings;
+use base qw(PVE::ACME::Challenge);
+sub type { return 'dns' }
+sub properties { return {} }
+sub options { return {} }
+1;
