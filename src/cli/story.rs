@@ -15,8 +15,8 @@ use crate::model::region::Step;
 use crate::model::report::{NodeVerdict, PodVerdict};
 use crate::model::resources::Resources;
 use crate::model::story::{
-    MachineFacts, NodeAnswer, NodeStory, NodeToGo, OfferAnswer, PodFate, PodOutcome, PodStory,
-    PreferenceAnswer,
+    MachineFacts, NodeAnswer, NodeStory, NodeToGo, OfferAnswer, PlannedAnswer, PodFate, PodOutcome,
+    PodStory, PreferenceAnswer,
 };
 use crate::model::time::Time;
 
@@ -29,6 +29,7 @@ const RUNS: &str = "WOULD IT RUN";
 pub(super) fn pod(story: &PodStory, wide: bool, now: Time) -> String {
     let mut causes = Causes::new(wide);
     let offers = offers(&story.offers, &mut causes);
+    let planned = planned(&story.planned, &mut causes);
     let nodes = nodes(&story.nodes, &mut causes);
     let mut text = String::new();
     let _ = writeln!(
@@ -53,6 +54,12 @@ pub(super) fn pod(story: &PodStory, wide: bool, now: Time) -> String {
         "New machines",
         &["POOL/TYPE", "HOSTS", "FREE", RUNS, "POSSIBLE NOW"],
         offers,
+    );
+    section(
+        &mut text,
+        "Machines that are planned now, with the other pods on them",
+        &["POOL/TYPE", RUNS, "MACHINES"],
+        planned,
     );
     section(&mut text, "Existing nodes", &[RUNS, "NODES"], nodes);
     causes.tell(&mut text);
@@ -364,10 +371,7 @@ fn offers(offers: &[OfferAnswer], causes: &mut Causes) -> Vec<Vec<String>> {
             None => "yes".to_owned(),
         };
         let line = (
-            match &offer.region {
-                Some(region) => format!("{}/{} in {region}", offer.pool, offer.instance_type),
-                None => format!("{}/{}", offer.pool, offer.instance_type),
-            },
+            label(&offer.pool, &offer.instance_type, offer.region.as_deref()),
             amounts(&offer.free),
             answer,
             now,
@@ -380,6 +384,37 @@ fn offers(offers: &[OfferAnswer], causes: &mut Causes) -> Vec<Vec<String>> {
     lines
         .into_iter()
         .map(|((name, free, answer, now), hosts)| vec![name, names(&hosts), free, answer, now])
+        .collect()
+}
+
+/// A pool with a type, and its region where the pool is in several.
+fn label(pool: &str, instance_type: &str, region: Option<&str>) -> String {
+    match region {
+        Some(region) => format!("{pool}/{instance_type} in {region}"),
+        None => format!("{pool}/{instance_type}"),
+    }
+}
+
+/// One line for each pool, type and answer of the machines that are planned; the pod's own comes first.
+fn planned(machines: &[PlannedAnswer], causes: &mut Causes) -> Vec<Vec<String>> {
+    let mut lines: BTreeMap<(bool, String, String), Vec<&str>> = BTreeMap::new();
+    for machine in machines {
+        let answer = match &machine.filter_failure {
+            Some(why) => filter_failures(why, &machine.further, causes),
+            None if machine.own => "would run; it goes there".to_owned(),
+            None => "would run".to_owned(),
+        };
+        let label = label(
+            &machine.pool,
+            &machine.instance_type,
+            machine.region.as_deref(),
+        );
+        let line = lines.entry((!machine.own, label, answer)).or_default();
+        line.push(&machine.name);
+    }
+    lines
+        .into_iter()
+        .map(|((_, label, answer), machines)| vec![label, answer, names(&machines)])
         .collect()
 }
 
@@ -570,7 +605,8 @@ mod tests {
                     .into(),
                 )])),
             }),
-            changes: find_changes(&offers),
+            changes: find_changes(&offers, &[], None),
+            planned: Vec::new(),
             offers,
             nodes: vec![
                 answer(
@@ -628,6 +664,41 @@ mod tests {
         let wide = super::offers(&offers, &mut Causes::new(true));
         let both = "would not run: node selector a=yes does not match; and node selector small=yes does not match";
         assert_eq!(wide[0][3], both);
+    }
+
+    #[test]
+    fn planned_machines_are_rows_and_the_pods_own_is_the_first() {
+        let machine = |name: &str, free: Option<i64>| PlannedAnswer {
+            name: name.into(),
+            pool: "general".into(),
+            instance_type: "medium".into(),
+            region: None,
+            host: "pve1".into(),
+            own: free.is_none(),
+            free: Resources::default(),
+            filter_failure: free.map(|free| FilterFailure::Insufficient {
+                resource: "cpu".into(),
+                asked: 2_000,
+                free,
+                new_node: false,
+            }),
+            further: Vec::new(),
+        };
+        let all = [
+            machine("general-a", Some(0)),
+            machine("general-b", None),
+            machine("general-c", Some(0)),
+        ];
+        let rows = super::planned(&all, &mut Causes::new(true));
+        let wanted = [
+            ["general/medium", "would run; it goes there", "general-b"],
+            [
+                "general/medium",
+                "would not run: cpu: asks 2, 0 are free",
+                "general-a, general-c",
+            ],
+        ];
+        assert_eq!(rows, wanted);
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! What would have to change so that a waiting pod gets a machine: one sentence for each thing in the way, with the key of the file, the
 //! field of the pod or the command. What passes by itself (machines under way, a view that is not read yet) has none.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::ObjectKey;
 use crate::hosts::LoadKind;
 use crate::reasons::{FilterFailure, HostRefused, Limit, Refusals, Refused, VolumeFilterFailure};
-use crate::story::OfferAnswer;
+use crate::story::{OfferAnswer, PlannedAnswer};
 use crate::words::{UNCOUNTED, amount, bytes, cores};
 
 #[cfg(test)]
@@ -27,13 +28,18 @@ pub struct Change {
     pub needed: Vec<String>,
 }
 
-/// The ways to a machine for a pod that has none, of what a machine of each pool, instance type and host is to it: the one with the fewest
-/// changes first, then the one with the cheapest machine. Empty where nothing that a person could change is in the way.
-pub fn find_changes(offers: &[OfferAnswer]) -> Vec<Change> {
+/// The ways to a machine for a pod that has none, of what a machine of each pool, instance type and host is to it, and each machine that is
+/// planned: the one with the fewest changes first, then the one with the cheapest machine. Empty where nothing that a person could change is in
+/// the way. `target` is the pod that it has to be with, where that one has no place itself.
+pub fn find_changes(
+    offers: &[OfferAnswer],
+    planned: &[PlannedAnswer],
+    target: Option<&ObjectKey>,
+) -> Vec<Change> {
     // By pool and type the host with the fewest changes.
     let mut best: BTreeMap<(&str, &str), (i64, Vec<String>)> = BTreeMap::new();
     for offer in offers {
-        let Some(needed) = of_offer(offer).filter(|needed| !needed.is_empty()) else {
+        let Some(needed) = of_offer(offer, target).filter(|needed| !needed.is_empty()) else {
             continue;
         };
         let known = best.entry((&offer.pool, &offer.instance_type));
@@ -49,6 +55,11 @@ pub fn find_changes(offers: &[OfferAnswer]) -> Vec<Change> {
         way.0 = way.0.min(price);
         way.1.push(format!("{pool}/{instance_type}").into());
     }
+    for machine in find_roomless(offers, planned) {
+        let needed = of_planned(machine, offers);
+        let way = ways.entry(needed).or_insert((0, Vec::new()));
+        way.1.push(format!("{}, planned", machine.name).into());
+    }
     let mut ways: Vec<_> = ways.into_iter().collect();
     ways.sort_by_key(|(needed, (price, _))| (needed.len(), *price));
     ways.truncate(MOST);
@@ -58,15 +69,106 @@ pub fn find_changes(offers: &[OfferAnswer]) -> Vec<Change> {
 }
 
 /// What would have to change for one machine; `None` where something is in the way that nobody can change.
-fn of_offer(offer: &OfferAnswer) -> Option<Vec<String>> {
+fn of_offer(offer: &OfferAnswer, target: Option<&ObjectKey>) -> Option<Vec<String>> {
     let filter_failures = offer.filter_failure.iter().chain(&offer.further);
-    let filter_failures =
-        filter_failures.map(|filter_failure| of_filter_failure(filter_failure, &offer.pool));
+    let filter_failures = filter_failures.map(|filter_failure| match (filter_failure, target) {
+        (FilterFailure::Affinity { nowhere: true, .. }, Some(target)) => Some(format!(
+            "see to it that {target} gets a place, which the pod has to be with (type: pve-autoscaler explain pod {target})"
+        )),
+        _ => of_filter_failure(filter_failure, &offer.pool),
+    });
     let held = offer.held.iter().flat_map(Refusals::iter);
     let held = held.map(|refused| of_refused(refused, &offer.pool));
     let mut needed: Vec<String> = filter_failures.chain(held).collect::<Option<_>>()?;
     needed.dedup();
     Some(needed)
+}
+
+/// The planned machines that lack nothing but room, with the least lacking first, where the pod has to be with pods that have their places: a new
+/// machine is no help to it. Of each pool and type one.
+fn find_roomless<'p>(
+    offers: &[OfferAnswer],
+    planned: &'p [PlannedAnswer],
+) -> Vec<&'p PlannedAnswer> {
+    let apart = |offer: &OfferAnswer| {
+        let mut all = offer.filter_failure.iter().chain(&offer.further);
+        all.any(|why| matches!(why, FilterFailure::Affinity { nowhere: false, .. }))
+    };
+    if !offers.iter().all(apart) {
+        return Vec::new();
+    }
+    let lacks = |machine: &PlannedAnswer| {
+        let all = machine.filter_failure.iter().chain(&machine.further);
+        let lacks = all.map(|why| match why {
+            FilterFailure::Insufficient { asked, free, .. } => Some(asked.saturating_sub(*free)),
+            _ => None,
+        });
+        lacks.collect::<Option<Vec<i64>>>()
+    };
+    let mut roomless: Vec<_> = planned
+        .iter()
+        .filter_map(|machine| Some((lacks(machine)?, machine)))
+        .filter(|(lacks, _)| !lacks.is_empty())
+        .collect();
+    roomless.sort_by(|(a, _), (b, _)| (a.len(), a).cmp(&(b.len(), b)));
+    let mut seen = BTreeSet::new();
+    roomless.retain(|(_, machine)| seen.insert((&machine.pool, &machine.instance_type)));
+    roomless.into_iter().map(|(_, machine)| machine).collect()
+}
+
+/// What would have to change for a planned machine that lacks room.
+fn of_planned(machine: &PlannedAnswer, offers: &[OfferAnswer]) -> Vec<String> {
+    let of_pool = offers.iter().filter(|offer| offer.pool == machine.pool);
+    let empty = of_pool.clone().find(|offer| {
+        (&offer.instance_type, &offer.host) == (&machine.instance_type, &machine.host)
+    });
+    let failures = machine.filter_failure.iter().chain(&machine.further);
+    let needed = failures.filter_map(|why| {
+        let FilterFailure::Insufficient {
+            resource,
+            asked,
+            free,
+            ..
+        } = why
+        else {
+            return None;
+        };
+        let used = empty.map_or(0, |offer| offer.free.get(resource).saturating_sub(*free));
+        let all = used.saturating_add(*asked);
+        let is_large = of_pool.clone().any(|offer| offer.free.get(resource) >= all);
+        if *asked == UNCOUNTED || &**resource == "pods" || !is_large {
+            return Some(of_room_beside(resource, (*asked, all), *free, &machine.pool));
+        }
+        let larger = format!(
+            "let a larger machine of [pool.{}] be made in its place, which limits or hosts keep now",
+            machine.pool
+        );
+        Some(or_less(resource, *free, larger))
+    });
+    needed.collect()
+}
+
+/// What would have to change for a pod that has to be beside others: `all` is what they ask together.
+fn of_room_beside(resource: &str, (asked, all): (i64, i64), free: i64, pool: &str) -> String {
+    if asked == UNCOUNTED || resource == "pods" {
+        return of_resource(resource, asked, free, pool);
+    }
+    let all = amount(resource, all);
+    let larger = format!(
+        "give [pool.{pool}] an instance type that has {all} of {resource} for it and the pods beside it"
+    );
+    or_less(resource, free, larger)
+}
+
+/// What would do in place of smaller requests, with these where there is any room.
+fn or_less(resource: &str, free: i64, larger: String) -> String {
+    if free <= 0 {
+        return larger;
+    }
+    format!(
+        "ask for at most {} of {resource}, or {larger}",
+        amount(resource, free)
+    )
 }
 
 /// Whether a label's value is the node's own, which no table of the file gives it.

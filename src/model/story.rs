@@ -49,6 +49,9 @@ pub struct PodStory {
     pub offers: Vec<OfferAnswer>,
     /// What each node and machine under way is to it now, all other pods placed.
     pub nodes: Vec<NodeAnswer>,
+    /// What each machine that the decision makes is to it, all other pods placed; for a pod that waits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub planned: Vec<PlannedAnswer>,
     /// What would have to change for a machine, for a pod that has no place; each of them is enough.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Change>,
@@ -166,6 +169,36 @@ pub struct NodeAnswer {
     /// Expendable pods that kube-scheduler would preempt for it, with their priorities.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub preempts: BTreeMap<ObjectKey, i32>,
+}
+
+/// What a machine that the decision makes is to a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PlannedAnswer {
+    /// The machine's name.
+    pub name: Arc<str>,
+    /// The pool.
+    pub pool: Arc<str>,
+    /// The instance type.
+    pub instance_type: Arc<str>,
+    /// The region, where the pool is in several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<Arc<str>>,
+    /// The host.
+    pub host: Arc<str>,
+    /// The decision has the pod there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub own: bool,
+    /// What is free beside the other pods that go there.
+    pub free: Resources,
+    /// The first predicate that fails, with numbers; `None` when the pod would run there. In JSON `filter_failure` and
+    /// `filter_failure_details`.
+    #[serde(flatten, with = "told::filter_failure")]
+    #[schemars(with = "told::FilterFailureForm")]
+    pub filter_failure: Option<FilterFailure>,
+    /// What fails beside the first. In JSON `further_filter_failures` and `further_filter_failures_details`, where there is any.
+    #[serde(flatten, with = "told::further_filter_failures")]
+    #[schemars(with = "told::FurtherFilterFailuresForm")]
+    pub further: Vec<FilterFailure>,
 }
 
 /// One node: whether it could go, and what stands in the way.

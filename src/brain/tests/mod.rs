@@ -18,6 +18,7 @@ mod draining;
 mod enlarging;
 mod evacuating;
 mod existing;
+mod explained_plans;
 mod explained_preferences;
 mod explaining;
 mod failing_hosts;

@@ -83,13 +83,14 @@ fn the_way_with_the_fewest_changes_comes_first_and_what_passes_by_itself_is_none
     };
     let mut small = offer("small", 10, Some(full.clone()));
     small.filter_failure = Some(filter_failure("cpu"));
-    let found = find_changes(&[
+    let offers = [
         small,
         offer("waits", 5, Some(under_way)),
         offer("large", 40, Some(full.clone())),
         offer("medium", 20, Some(full)),
         offer("free", 1, None),
-    ]);
+    ];
+    let found = find_changes(&offers, &[], None);
     let places: Vec<Vec<&str>> = found
         .iter()
         .map(|change| change.places.iter().map(|place| &**place).collect())
@@ -109,8 +110,77 @@ fn a_request_that_cannot_be_read_is_to_be_mended_itself() {
             free: 2_000,
             new_node: true,
         });
-        let found = find_changes(&[small]);
+        let found = find_changes(&[small], &[], None);
         let words = format!("mend the pod's request of {resource}: it cannot be read, or is more");
         assert!(found[0].needed[0].starts_with(&words), "{found:?}");
     }
+}
+
+/// A pod that has to be with others finds no room where they are: no new machine would help.
+#[test]
+fn a_pod_without_room_beside_those_that_it_must_be_with_is_told_what_would_make_room() {
+    let nowhere = |nowhere: bool| FilterFailure::Affinity {
+        key: "kubernetes.io/hostname".into(),
+        domain: None,
+        selectors: Vec::new(),
+        namespaces: Vec::new(),
+        nowhere,
+    };
+    let mut medium = offer("medium", 20, None);
+    medium.free.cpu_milli = 4_000;
+    medium.filter_failure = Some(nowhere(false));
+    let machine = |free: i64| PlannedAnswer {
+        name: "p-1".into(),
+        pool: "p".into(),
+        instance_type: "medium".into(),
+        region: None,
+        host: "pve1".into(),
+        own: false,
+        free: crate::resources::Resources::default(),
+        filter_failure: Some(FilterFailure::Insufficient {
+            resource: "cpu".into(),
+            asked: 2_000,
+            free,
+            new_node: false,
+        }),
+        further: Vec::new(),
+    };
+    let told = |offers: &[OfferAnswer], machine: PlannedAnswer| {
+        let found = find_changes(offers, &[machine], None);
+        let of_machine = found.iter().find(|way| *way.places[0] == *"p-1, planned");
+        of_machine.map(|way| way.needed.join("; "))
+    };
+    let offers = [medium.clone()];
+    assert_eq!(
+        told(&offers, machine(1_000)).as_deref(),
+        Some(
+            "ask for at most 1 of cpu, or give [pool.p] an instance type that has 5 of cpu for it and the pods beside it"
+        )
+    );
+    assert_eq!(
+        told(&offers, machine(0)).as_deref(),
+        Some("give [pool.p] an instance type that has 6 of cpu for it and the pods beside it")
+    );
+    let mut large = offer("large", 40, None);
+    large.free.cpu_milli = 8_000;
+    large.filter_failure = Some(nowhere(false));
+    assert_eq!(
+        told(&[medium.clone(), large], machine(0)).as_deref(),
+        Some(
+            "let a larger machine of [pool.p] be made in its place, which limits or hosts keep now"
+        )
+    );
+    // A pod that could run on a new machine is told of that.
+    let full = Refused::PoolMax {
+        machines: 1,
+        max: 1,
+        planned: 1,
+    };
+    let free = offer("large", 40, Some(full));
+    assert_eq!(told(&[medium.clone(), free], machine(0)), None);
+    // One whose target waits is told which.
+    medium.filter_failure = Some(nowhere(true));
+    let target = ObjectKey::new("shop", "db-0");
+    let found = find_changes(&[medium], &[], Some(&target));
+    assert!(found[0].needed[0].starts_with("see to it that shop/db-0 gets a place"));
 }

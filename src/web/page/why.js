@@ -167,6 +167,7 @@ export class Explained {
       ]),
       change("What would have to change, one of these", podChanges(story)));
     this.table("New machines", OFFERS, story.offers, "What a new machine of each pool, instance type and host would be to it.");
+    if (story.planned?.length || this.tables.has(PLANNED_TITLE)) this.table(PLANNED_TITLE, PLANNED, story.planned ?? [], "What each of them is to it, with the other pods that go there.");
     this.table("Nodes there are", NODES, story.nodes, "What each node, and each machine under way, is to it now.");
     if (story.preferences?.length) this.table("What it prefers", PREFERENCES, story.preferences, story.place ? `Weighed at ${story.place}.` : null);
     this.table("On hold", HOLDS, story.holds);
@@ -297,6 +298,24 @@ const OFFERS = {
     {
       name: "Possible now?", wide: true, sort: (row) => row.held ?? "",
       cell: (row) => ({ sign: String(row.held), make: () => row.held ? [mark("warn", "no"), h("p", { class: "why" }, row.held)] : mark("good", "yes") }),
+    },
+  ],
+};
+
+const PLANNED_TITLE = "Machines that are planned now";
+
+const PLANNED = {
+  key: (row) => row.name,
+  text: (row) => `${row.name} ${offered(row)} ${row.host} ${filter_failures(row).join(" ")}`,
+  columns: [
+    { name: "Machine", sort: (row) => row.name, cell: (row) => row.name },
+    { name: "Pool/type", sort: offered, cell: offered },
+    { name: "Host", sort: (row) => row.host, cell: (row) => row.host },
+    { name: "Free CPU", num: true, sort: (row) => row.free.cpu_milli, cell: (row) => cores(row.free.cpu_milli) },
+    { name: "Free memory", num: true, sort: (row) => row.free.memory, cell: (row) => bytes(row.free.memory) },
+    {
+      name: "Would it run?", wide: true, sort: (row) => filter_failures(row).join(" "),
+      cell: (row) => row.own && !row.filter_failure ? { sign: "own", make: () => mark("good", "yes, it goes there") } : answered(row),
     },
   ],
 };

@@ -14,12 +14,15 @@ use crate::simulation::inter_pod::topology::{DomainId, DomainsByKey};
 use crate::simulation::offer::{Choice, ChoiceList, Offer};
 use crate::simulation::preempt;
 use crate::simulation::world::{NodeOrigin, SimCluster, SimNode};
+use model::action::Kind;
 use model::change;
 use model::cluster::{ObjectKey, Pod};
+use model::decision::Decision;
 use model::reasons::{FilterFailure, Kept, Refusals, Refused};
 use model::report::{Hold, NodeVerdict, PodVerdict, Scope};
-use model::story::{NodeAnswer, NodeToGo, OfferAnswer, PodStory};
+use model::story::{NodeAnswer, NodeToGo, OfferAnswer, PlannedAnswer, PodStory};
 
+use super::decided::{DecidedWorld, LeftOut};
 use super::{Asked, decided, node, preferences};
 
 /// The domain that a node of each offer would be in, by choice, offer and topology key.
@@ -37,53 +40,57 @@ struct PodQuestion<'w, 'a> {
     victims: BTreeMap<NodeIndex, BTreeMap<ObjectKey, i32>>,
 }
 
-/// Tells of a pod that the view has.
+/// Tells of a pod that the view has. A pod that waits is tried beside the machines that the decision makes and the pods that go there: they
+/// may be the reason. One that runs is tried on what there is.
 pub(super) fn tell(asked: Asked<'_>, key: &ObjectKey, pod: &Pod) -> PodStory {
     // It must not meet itself where the others are placed, or where it runs.
     let mut others = asked.snapshot.clone();
     others.cluster.pods.remove(key);
-    let mut turn = super::begin(Asked {
-        snapshot: &others,
-        ..asked
-    });
-    turn.beside = Some(NamespacedShape {
-        namespace: &key.namespace,
-        shape: &pod.shape,
-    });
+    let begin = || {
+        let mut turn = super::begin(Asked {
+            snapshot: &others,
+            ..asked
+        });
+        turn.beside = Some(NamespacedShape {
+            namespace: &key.namespace,
+            shape: &pod.shape,
+        });
+        turn
+    };
+    let mut turn = begin();
     let choices = super::choices(&turn);
-    let (mut world, _) = super::settle(&mut turn, &choices, asked.memory);
-    let shape = world.intern(&key.namespace, &pod.shape);
-    let need = volumes::explain_need(key, pod, turn.view.claim_view());
-    let victims = victims(&mut world, &turn, shape, need.as_ref());
-    let question = PodQuestion {
-        shape,
-        need,
-        rules: world.rules(shape),
-        domains: domains(&mut world, &choices),
-        victims,
-        world: &world,
-    };
-    // A pod that has to wait does so beside what is planned for others.
+    let left_out = LeftOut { key, pod };
+    let mut decided =
+        decided::carry_out(&mut turn, &choices, asked.decision, asked.memory, left_out);
+    let (place, preferences) =
+        match preferences::weigh(asked, &turn, &choices, &mut decided, left_out) {
+            Some((place, preferences)) => (Some(place), preferences),
+            None => (None, Vec::new()),
+        };
     let verdict = asked.decision.report.pods.get(key).cloned();
-    let at = pod.node.as_ref();
-    let node_verdict = at.and_then(|node| asked.decision.report.nodes.get(node));
-    let keeps_node = node_verdict.and_then(node::pod_without_machine) == Some(key);
-    let limits = if keeps_node || matches!(verdict, Some(PodVerdict::Held { .. })) {
-        decided::carry_out(&turn, &choices, asked.decision).limits
+    let tables = if pod.node.is_none() {
+        let own = verdict.as_ref().and_then(decided::place);
+        decided.without_machine_of(&choices, asked.decision, own);
+        let tables = Tables::of(&turn, &choices, left_out, decided, (asked.decision, own));
+        tables.with_reasons_of(verdict.as_ref())
     } else {
-        LimitTracker::of(&turn)
+        let mut fresh = begin();
+        let (world, _) = super::settle(&mut fresh, &choices, asked.memory);
+        // For a pod that keeps a node that is to go, no machine can be made beside what is planned for others.
+        let limits = if keeps_its_node(asked, key, pod) {
+            decided.limits
+        } else {
+            LimitTracker::of(&fresh)
+        };
+        let there = DecidedWorld { world, limits };
+        Tables::of(&fresh, &choices, left_out, there, (asked.decision, None))
     };
-    let (place, preferences) = match preferences::weigh(asked, &turn, &choices, key, pod) {
-        Some((place, preferences)) => (Some(place), preferences),
-        None => (None, Vec::new()),
-    };
-    let offers = question.offers(&turn, &choices, &limits);
-    let waits = matches!(
-        verdict,
-        Some(PodVerdict::Held { .. } | PodVerdict::NoCompatiblePool { .. })
-    );
-    let changes = if keeps_node || waits && pod.node.is_none() {
-        change::find_changes(&offers)
+    let changes = if waits(asked, key, pod) {
+        change::find_changes(
+            &tables.offers,
+            &tables.planned,
+            find_target(verdict.as_ref()),
+        )
     } else {
         Vec::new()
     };
@@ -95,12 +102,98 @@ pub(super) fn tell(asked: Asked<'_>, key: &ObjectKey, pod: &Pod) -> PodStory {
         asks: pod.shape.requests.clone(),
         verdict,
         node_to_go: find_node_to_go(asked, key, pod),
-        offers,
-        nodes: question.nodes(),
+        offers: tables.offers,
+        nodes: tables.nodes,
+        planned: tables.planned,
         changes,
         holds: growth_holds(&asked.decision.report.holds),
         place,
         preferences,
+    }
+}
+
+/// Whether a pod waits for a machine that is not made, or keeps its node since none can be made for it.
+fn waits(asked: Asked<'_>, key: &ObjectKey, pod: &Pod) -> bool {
+    let verdict = asked.decision.report.pods.get(key);
+    let held = matches!(
+        verdict,
+        Some(PodVerdict::Held { .. } | PodVerdict::NoCompatiblePool { .. })
+    );
+    held && pod.node.is_none() || keeps_its_node(asked, key, pod)
+}
+
+/// Whether a pod keeps the node that it is on, which is to go, since no machine can be made for it.
+fn keeps_its_node(asked: Asked<'_>, key: &ObjectKey, pod: &Pod) -> bool {
+    let at = pod.node.as_ref();
+    let verdict = at.and_then(|node| asked.decision.report.nodes.get(node));
+    verdict.and_then(node::pod_without_machine) == Some(key)
+}
+
+/// The pod that a pod must be with and that has no place itself, by its verdict.
+fn find_target(verdict: Option<&PodVerdict>) -> Option<&ObjectKey> {
+    let (PodVerdict::Held { why } | PodVerdict::NoCompatiblePool { why }) = verdict? else {
+        return None;
+    };
+    let mut all = why.values().flat_map(Refusals::iter);
+    all.find_map(|refused| match &**refused {
+        Refused::TargetWaits { pod } => Some(pod),
+        _ => None,
+    })
+}
+
+/// What everything is to the pod.
+struct Tables {
+    offers: Vec<OfferAnswer>,
+    nodes: Vec<NodeAnswer>,
+    planned: Vec<PlannedAnswer>,
+}
+
+impl Tables {
+    /// Tries a pod on everything. `own`: where the decision has it.
+    fn of<'a>(
+        turn: &DecisionBuilder<'a>,
+        choices: &ChoiceList<'a>,
+        LeftOut { key, pod }: LeftOut<'a>,
+        DecidedWorld { mut world, limits }: DecidedWorld<'a>,
+        (decision, own): (&Decision, Option<&Arc<str>>),
+    ) -> Tables {
+        let shape = world.intern(&key.namespace, &pod.shape);
+        let need = volumes::explain_need(key, pod, turn.view.claim_view());
+        let victims = victims(&mut world, turn, shape, need.as_ref());
+        let question = PodQuestion {
+            shape,
+            need,
+            rules: world.rules(shape),
+            domains: domains(&mut world, choices),
+            victims,
+            world: &world,
+        };
+        Tables {
+            offers: question.offers(turn, choices, &limits),
+            nodes: question.nodes(),
+            planned: question.planned(turn, decision, own),
+        }
+    }
+
+    /// Where nothing is against a machine that was not made, the reason is the verdict's own: the plan may have looked at less than all.
+    fn with_reasons_of(mut self, verdict: Option<&PodVerdict>) -> Tables {
+        let Some(PodVerdict::Held { why } | PodVerdict::NoCompatiblePool { why }) = verdict else {
+            return self;
+        };
+        for offer in &mut self.offers {
+            if offer.filter_failure.is_some() || offer.held.is_some() {
+                continue;
+            }
+            let (pool, kind) = (&offer.pool, &offer.instance_type);
+            let said = [
+                format!("{pool}/{kind}"),
+                format!("{pool}/*"),
+                "*".to_owned(),
+            ];
+            let said = said.iter().find_map(|label| why.get(&**label)).cloned();
+            offer.held = Some(said.unwrap_or_else(|| Refused::ForOtherPods.into()));
+        }
+        self
     }
 }
 
@@ -202,6 +295,39 @@ impl PodQuestion<'_, '_> {
         self.world
             .inter_pod
             .filter_failure(self.rules.as_deref()?, at)
+    }
+
+    /// The machines that the decision makes; `own` is the pod's.
+    fn planned(
+        &self,
+        turn: &DecisionBuilder<'_>,
+        decision: &Decision,
+        own: Option<&Arc<str>>,
+    ) -> Vec<PlannedAnswer> {
+        let nodes = self.world.nodes.indexed();
+        let planned = nodes.filter_map(|(index, node)| {
+            let action = decided::find_planned(decision, &node.name)?;
+            let Kind::Create(spec) = &action.kind else {
+                return None;
+            };
+            let pool = turn.view.policy.pools.get(&*spec.mark.pool);
+            let several = pool.is_some_and(|pool| !pool.further.is_empty());
+            let mut filter_failures = self.on(index, node).into_iter();
+            Some(PlannedAnswer {
+                name: node.name.clone(),
+                pool: spec.mark.pool.as_str().into(),
+                instance_type: spec.mark.instance_type.as_str().into(),
+                region: several.then(|| action.target.region.clone()),
+                host: action.target.host.clone(),
+                own: own == Some(&node.name),
+                free: node.free.clone(),
+                filter_failure: filter_failures.next(),
+                further: filter_failures.collect(),
+            })
+        });
+        let mut planned: Vec<PlannedAnswer> = planned.collect();
+        planned.sort_by(|a, b| a.name.cmp(&b.name));
+        planned
     }
 
     fn offers(

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::decided::{self, DecidedWorld};
+use super::decided::{self, DecidedWorld, LeftOut};
 use super::{Asked, pod};
 use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::fit::{self, NodeView, node_preferences, selector};
@@ -22,7 +22,6 @@ use crate::simulation::inter_pod::{Evenness, Preferences, Rules};
 use crate::simulation::offer::{Choice, ChoiceList};
 use crate::simulation::world::{NodeOrigin, SimCluster};
 use crate::words;
-use model::cluster::{ObjectKey, Pod};
 use model::reasons::Reasons;
 use model::report::PodVerdict;
 use model::scheduling::{Effect, LabelSelector, NodeTerm, PodShape, PodTerm, Taint};
@@ -79,12 +78,11 @@ pub(super) fn weigh<'a>(
     asked: Asked<'_>,
     turn: &DecisionBuilder<'a>,
     choices: &ChoiceList<'a>,
-    key: &'a ObjectKey,
-    pod: &'a Pod,
+    DecidedWorld { world, limits }: &mut DecidedWorld<'a>,
+    LeftOut { key, pod }: LeftOut<'a>,
 ) -> Option<(Arc<str>, Vec<PreferenceAnswer>)> {
     let verdict = asked.decision.report.pods.get(key);
     let place = verdict.map_or(pod.node.as_ref(), decided::place)?;
-    let DecidedWorld { mut world, limits } = decided::carry_out(turn, choices, asked.decision);
     let own = *world.by_name.get(place)?;
     let shape = world.intern(&key.namespace, &pod.shape);
     let named = world.preferences(shape, false);
@@ -97,10 +95,10 @@ pub(super) fn weigh<'a>(
         shape,
         preferences,
         own,
-        domains: pod::domains(&mut world, choices),
+        domains: pod::domains(world, choices),
         spots: Vec::new(),
-        placed_by: find_placed_by(asked, &world, own, verdict),
-        world: &world,
+        placed_by: find_placed_by(asked, world, own, verdict),
+        world,
     };
     let need = turn.view.need(key, pod);
     let held = |choice: &Choice<'a>, offer: OfferIndex| {

@@ -17,6 +17,7 @@ mod fit_matrix;
 mod larger;
 mod min;
 mod min_lots;
+mod not_taken;
 mod of_this_plan;
 mod on_their_way;
 mod one_domain;
@@ -64,6 +65,7 @@ pub(crate) fn plan<'a>(
         second_plan::repack(&mut planner, &mut catalog, &mut pending, visits);
         first_plan::enlarge_for_waiting(&mut planner, &mut catalog, &mut pending);
         preferences::apply(&mut planner, &mut catalog, &pending);
+        not_taken::tell(&mut planner, &catalog, &pending);
         of_this_plan::tell(&mut planner, &pending);
     }
     planner.finish(&catalog, &pending);
