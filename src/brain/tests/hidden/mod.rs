@@ -217,7 +217,7 @@ fn few_vmids_call_for_larger_machines() {
 /// have their place in the decisions that follow.
 #[test]
 fn a_target_goes_to_a_new_machine_with_its_follower_and_not_to_one_on_its_way() {
-    let lab = lab()
+    let mut lab = lab()
         .kind("small", 4, 8192)
         .kind("large", 8, 16_384)
         .pool("p", &["small", "large"])
@@ -234,7 +234,6 @@ fn a_target_goes_to_a_new_machine_with_its_follower_and_not_to_one_on_its_way() 
                 ..PodTerm::default()
             });
         });
-    let mut lab = lab;
     let first = lab.turn();
     assert_eq!(made(&first), ["large"]);
     let new = &first.plan[0].target.machine;

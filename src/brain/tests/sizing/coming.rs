@@ -66,7 +66,17 @@ fn followers_never_wait_beside_machines_on_their_way() {
     nobody_waits_beside(Kind::Affinity);
 }
 
-/// The numbers of all kinds: `PROPTEST_CASES=960 cargo test -p pve-autoscaler-brain --lib sizing::coming -- --ignored --nocapture`.
+#[test]
+fn spread_pods_never_wait_beside_machines_on_their_way() {
+    nobody_waits_beside(Kind::Spread);
+}
+
+#[test]
+fn pods_that_keep_apart_never_wait_beside_machines_on_their_way() {
+    nobody_waits_beside(Kind::Apart);
+}
+
+/// The numbers of all kinds; pods with claims stay where they were put. `PROPTEST_CASES=960 cargo test -p pve-autoscaler-brain --lib sizing::coming -- --ignored --nocapture`.
 #[test]
 #[ignore = "tells, and takes minutes"]
 fn who_waits_beside_machines_on_their_way() {
