@@ -216,7 +216,7 @@ fn label_of(decision: &Decision, machine: &str) -> String {
 }
 
 proptest! {
-    #![proptest_config(Config::with_cases(96))]
+    #![proptest_config(Config::with_cases(32))]
 
     /// What waits has no machine that would run it and may be made now; what goes to a place would run there by its row; and no reason
     /// against others is one against the machine that a pod got.
