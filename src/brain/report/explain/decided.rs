@@ -52,7 +52,7 @@ pub(super) struct LeftOut<'a> {
 }
 
 /// A pod with the place that the decision has for it.
-struct Placed<'a> {
+struct DecidedPlace<'a> {
     shape: ShapeId,
     need: Option<Arc<VolumeNeed>>,
     place: Arc<str>,
@@ -118,7 +118,7 @@ fn find_offer<'b, 'a>(
 }
 
 /// Takes the pods out of the demand that the decision has a place for, and those that it says wait for one.
-fn take_placed<'a>(decision: &Decision, demand: &mut Demand<'a>) -> Vec<Placed<'a>> {
+fn take_placed<'a>(decision: &Decision, demand: &mut Demand<'a>) -> Vec<DecidedPlace<'a>> {
     // Of pods that have to leave their nodes there is no verdict.
     let booked = decision.memory.bookings.iter();
     let booked: BTreeMap<&Arc<str>, &Arc<str>> = booked
@@ -134,7 +134,7 @@ fn take_placed<'a>(decision: &Decision, demand: &mut Demand<'a>) -> Vec<Placed<'
                 None => booked.get(&one.pod.uid).copied(),
             };
             if let Some(found) = found {
-                placed.push(Placed {
+                placed.push(DecidedPlace {
                     shape,
                     need: need.clone(),
                     place: found.clone(),
@@ -152,7 +152,7 @@ fn take_placed<'a>(decision: &Decision, demand: &mut Demand<'a>) -> Vec<Placed<'
 fn put_all<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    mut all: Vec<Placed<'a>>,
+    mut all: Vec<DecidedPlace<'a>>,
 ) {
     // Who preempts does so when nothing else is free.
     all.sort_by_key(|one| one.preempts);

@@ -21,7 +21,7 @@ type AgainstChoices = IndexVec<ChoiceIndex, Option<Arc<Refused>>>;
 
 /// What the reasons of a group's pods on a machine depend on: the group's row, the machine's choice, whether that is the choice which the
 /// first plan took, and what other pods have against which choice.
-type Question = (
+type ReasonsKey = (
     RowIndex,
     ChoiceIndex,
     bool,
@@ -32,7 +32,7 @@ type Question = (
 #[derive(Default)]
 struct Told {
     against: BTreeMap<ChoiceIndex, AgainstChoices>,
-    reasons: BTreeMap<Question, Reasons>,
+    reasons: BTreeMap<ReasonsKey, Reasons>,
     shared: SharedRefusals,
 }
 
@@ -107,8 +107,8 @@ impl Told {
         let (choices, of) = (view.catalog.choices, view.group(group));
         let by_pods = list_by_pods(view, group, own);
         let first = is_first_choice(&of.why, &choices[own].label);
-        let question = (of.row, own, first, by_pods);
-        if let Some(known) = self.reasons.get(&question) {
+        let key = (of.row, own, first, by_pods);
+        if let Some(known) = self.reasons.get(&key) {
             return known.clone();
         }
         let dearer: Arc<Refused> = Arc::new(if first {
@@ -125,7 +125,7 @@ impl Told {
             .indexes()
             .filter(|choice| *choice != own && row.any[*choice])
         {
-            let by_pods = question.3.iter().find(|(other, _)| *other == choice);
+            let by_pods = key.3.iter().find(|(other, _)| *other == choice);
             let refused = against.and_then(|against| against[choice].as_ref());
             let refused = refused.or(by_pods.map(|(_, refused)| refused));
             // A pool of higher weight was not compared by its price.
@@ -137,7 +137,7 @@ impl Told {
             log.say(choices, choice, refused.unwrap_or(otherwise));
         }
         let reasons = self.shared.reasons(choices, of.row, &row.why, &log);
-        self.reasons.insert(question, reasons.clone());
+        self.reasons.insert(key, reasons.clone());
         reasons
     }
 }

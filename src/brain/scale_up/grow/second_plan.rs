@@ -123,39 +123,9 @@ pub(super) fn repack_among<'p, 'a>(
     if let Err(why) = &question {
         tell_too_large(planner.turn, pending, *why);
     }
-    let replaced = question.is_ok_and(|(mut problem, nodes)| {
-        if let Domains::Without(key, domain) = domains
-            && !problem.close(key, domain)
-        {
-            return false;
-        }
-        problem.deals = true;
-        let digest = problem.digest();
-        if is_known(planner.turn, digest, domains) {
-            return false;
-        }
-        // What the world does not take of pods that were dealt out first may be had without.
-        for deals in [true, false] {
-            problem.deals = deals;
-            let answer = draft::solve(&problem);
-            planner.looked = planner.looked.saturating_add(problem.looked.take());
-            let Some(answer) = answer else {
-                break;
-            };
-            let mut trial = SecondPlanTrial {
-                planner,
-                catalog,
-                pending,
-                withdrawal: &withdrawal,
-                problem: &problem,
-            };
-            if trial.replace(&answer, &nodes) {
-                forget(planner.turn, domains);
-                return true;
-            }
-        }
-        remember(planner.turn, digest, domains);
-        false
+    let replaced = question.is_ok_and(|question| {
+        let plan = (&mut *planner, &*catalog, &mut *pending);
+        replace_plan(plan, &withdrawal, question, domains)
     });
     if !replaced {
         for machine in withdrawal.machines {
@@ -165,6 +135,51 @@ pub(super) fn repack_among<'p, 'a>(
         return staying;
     }
     Vec::new()
+}
+
+/// Looks for a better plan, and puts it in the place of the first. Returns whether it did.
+fn replace_plan<'p, 'a>(
+    (planner, catalog, pending): (
+        &mut Planner<'p, 'a>,
+        &Catalog<'p, 'a>,
+        &mut PendingGroups<'a>,
+    ),
+    withdrawal: &Withdrawal,
+    (mut problem, nodes): (Problem, IndexVec<FixedIndex, NodeIndex>),
+    domains: Domains,
+) -> bool {
+    if let Domains::Without(key, domain) = domains
+        && !problem.close(key, domain)
+    {
+        return false;
+    }
+    problem.deals = true;
+    let digest = problem.digest();
+    if is_known(planner.turn, digest, domains) {
+        return false;
+    }
+    // What the world does not take of pods that were dealt out first may be had without.
+    for deals in [true, false] {
+        problem.deals = deals;
+        let answer = draft::solve(&problem);
+        planner.looked = planner.looked.saturating_add(problem.looked.take());
+        let Some(answer) = answer else {
+            break;
+        };
+        let mut trial = SecondPlanTrial {
+            planner: &mut *planner,
+            catalog,
+            pending: &mut *pending,
+            withdrawal,
+            problem: &problem,
+        };
+        if trial.replace(&answer, &nodes) {
+            forget(planner.turn, domains);
+            return true;
+        }
+    }
+    remember(planner.turn, digest, domains);
+    false
 }
 
 /// Warns where pods wait and a better plan for them is not looked for.
