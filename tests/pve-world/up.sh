@@ -182,6 +182,9 @@ flock -n 9 || die "another up.sh is at work ($world/lock)"
 root="$("$here/make-root.sh" 9>&-)" || exit $?
 [ "$fresh" = no ] || "$here/down.sh" --fresh 9>&-
 mkdir -p "$conf"
+# What a host wrote lies over the root that it began with, and over no other.
+[ "$(cat "$state/made-of" 2>/dev/null || echo "$root")" = "$root" ] || die "the hosts' root was made anew since they began; up.sh --fresh has them begin anew, too"
+echo "$root" >"$state/made-of"
 make_conf
 lend_files
 make_network
