@@ -44,5 +44,5 @@ if [ "${1-}" = --fresh ]; then
     for host in "${hosts[@]}"; do
         ! mountpoint -q "$state/$host/root" || die "$state/$host/root is still mounted"
     done
-    rm -rf "$state"
+    rm -rf --one-file-system "$state"
 fi

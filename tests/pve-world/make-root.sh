@@ -84,8 +84,9 @@ install_debian() {
     debian="$world/debian-$(sha256sum <<<"$packages" | cut -c1-8)"
     if [ ! -d "$debian" ]; then
         say "a root of Debian 13: some minutes, once"
-        rm -rf "$debian.new"
-        limited "$debian_seconds" nice mmdebstrap --quiet --variant=minbase --aptopt='Apt::Install-Recommends "false"' --include="$packages" \
+        rm -rf --one-file-system "$debian.new"
+        # What it mounts there ends with it, however it ends.
+        limited "$debian_seconds" nice unshare --mount --propagation private mmdebstrap --quiet --variant=minbase --aptopt='Apt::Install-Recommends "false"' --include="$packages" \
             trixie "$debian.new" >"$world/debian.log" 2>&1 ||
             { tail -n 5 "$world/debian.log" | cut -c1-200 >&2 && cannot "no root of Debian 13 could be made (no Debian mirror?)"; }
         mv "$debian.new" "$debian"
@@ -182,7 +183,7 @@ flock -w 3600 8 || cannot "another run has held $world/root.lock for an hour"
 get_sources
 root="$world/root-$({ versions && cat "$here/make-root.sh" "$here/sources.txt" && find "$here/stubs" -type f -print0 | sort -z | xargs -0 cat; } | sha256sum | cut -c1-8)"
 if [ ! -e "$root/complete" ]; then
-    rm -rf "$root"
+    rm -rf --one-file-system "$root"
     install_debian
     say "PVE's own code: $(versions | tr '\n' ',' | sed 's/,$//; s/,/, /g')"
     install_perl
