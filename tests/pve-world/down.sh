@@ -44,5 +44,9 @@ if [ "${1-}" = --fresh ]; then
     for host in "${hosts[@]}"; do
         ! mountpoint -q "$state/$host/root" || die "$state/$host/root is still mounted"
     done
-    rm -rf "$state"
+    # PVE lets nobody change the disks of templates.
+    for images in "$state/nas" "$state"/pve?/upper/var/lib/vms; do
+        [ ! -d "$images" ] || chattr -R -i "$images"
+    done
+    rm -rf --one-file-system "$state"
 fi

@@ -78,10 +78,20 @@ versions() {
     while read -r name _; do echo "$name $(version "$name")"; done < <(repositories)
 }
 
+# Debian alone is kept beside the root: what is ours changes more often.
 install_debian() {
-    say "a root of Debian 13: some minutes, once"
-    limited "$debian_seconds" nice mmdebstrap --quiet --variant=minbase --aptopt='Apt::Install-Recommends "false"' --include="$packages" \
-        trixie "$root" >"$world/debian.log" 2>&1 || { tail -n 5 "$world/debian.log" >&2 && cannot "no root of Debian 13 could be made (no Debian mirror?)"; }
+    local debian
+    debian="$world/debian-$(sha256sum <<<"$packages" | cut -c1-8)"
+    if [ ! -d "$debian" ]; then
+        say "a root of Debian 13: some minutes, once"
+        rm -rf --one-file-system "$debian.new"
+        # What it mounts there ends with it, however it ends.
+        limited "$debian_seconds" nice unshare --mount --propagation private mmdebstrap --quiet --variant=minbase --aptopt='Apt::Install-Recommends "false"' --include="$packages" \
+            trixie "$debian.new" >"$world/debian.log" 2>&1 ||
+            { tail -n 5 "$world/debian.log" | cut -c1-200 >&2 && cannot "no root of Debian 13 could be made (no Debian mirror?)"; }
+        mv "$debian.new" "$debian"
+    fi
+    cp -a --reflink=auto "$debian" "$root"
 }
 
 # PVE's Perl as it is in its repositories, and what its build writes out of it.
@@ -173,7 +183,7 @@ flock -w 3600 8 || cannot "another run has held $world/root.lock for an hour"
 get_sources
 root="$world/root-$({ versions && cat "$here/make-root.sh" "$here/sources.txt" && find "$here/stubs" -type f -print0 | sort -z | xargs -0 cat; } | sha256sum | cut -c1-8)"
 if [ ! -e "$root/complete" ]; then
-    rm -rf "$root"
+    rm -rf --one-file-system "$root"
     install_debian
     say "PVE's own code: $(versions | tr '\n' ',' | sed 's/,$//; s/,/, /g')"
     install_perl

@@ -9,6 +9,7 @@
 # The hosts begin anew (up.sh --fresh). They are ended afterwards; with --keep they stay up.
 # PVE_SOURCES, PVE_GIT: where PVE's code comes from (make-root.sh).
 set -euo pipefail
+readonly called_in="$PWD"
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.."
 # shellcheck source=tests/pve-world/common.sh
 . tests/pve-world/common.sh
@@ -297,8 +298,10 @@ end() {
 keep=no
 [ "${1-}" != --keep ] || { keep=yes && shift; }
 deb="${1-}"
+# As it is seen from where this was called.
+[[ -z "$deb" || "$deb" = /* ]] || deb="$called_in/$deb"
 [ -n "$deb" ] || deb="$(find target/package -maxdepth 1 -name "pve-autoscaler_*_$(dpkg --print-architecture).deb" 2>/dev/null | sort | tail -n 1)"
-[ -f "$deb" ] || { echo "pve-world: ${deb:-no package in target/package}: packaging/build-deb.sh makes it, or name one" >&2 && exit 1; }
+[ -f "$deb" ] || { echo "pve-world: there is no ${deb:-package in target/package}; packaging/build-deb.sh makes one" >&2 && exit 1; }
 deb="$(readlink -f "$deb")"
 # In one function, so that bash has read all of it before it begins: somebody may edit this file meanwhile.
 road() {

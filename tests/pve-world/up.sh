@@ -10,6 +10,7 @@
 # PVE_SOURCES, PVE_GIT: where PVE's code comes from (make-root.sh). KUBECTL=FILE: a kubectl for cp1.
 # Exit 77: it cannot be booted on this machine, for the reason that is said.
 set -euo pipefail
+readonly called_in="$PWD"
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.."
 # shellcheck source=tests/pve-world/common.sh
 . tests/pve-world/common.sh
@@ -169,6 +170,8 @@ at_work() {
 fresh=no
 [ "${1-}" != --fresh ] || { fresh=yes && shift; }
 deb="${1-}"
+# As it is seen from where this was called.
+[[ -z "$deb" || "$deb" = /* ]] || deb="$called_in/$deb"
 if [ -z "$deb" ]; then
     deb="$(find target/package -maxdepth 1 -name "pve-autoscaler_*_$(dpkg --print-architecture).deb" 2>/dev/null | sort | tail -n 1)"
     [ -n "$deb" ] || { echo "pve-world: no package in target/package; packaging/build-deb.sh makes it, or name one" >&2 && exit 1; }
@@ -182,6 +185,9 @@ flock -n 9 || die "another up.sh is at work ($world/lock)"
 root="$("$here/make-root.sh" 9>&-)" || exit $?
 [ "$fresh" = no ] || "$here/down.sh" --fresh 9>&-
 mkdir -p "$conf"
+# What a host wrote lies over the root that it began with, and over no other.
+[ "$(cat "$state/made-of" 2>/dev/null || echo "$root")" = "$root" ] || die "the hosts' root was made anew since they began; up.sh --fresh has them begin anew, too"
+echo "$root" >"$state/made-of"
 make_conf
 lend_files
 make_network

@@ -95,7 +95,7 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
                 missing.join("; ")
             ))
             .mend(format!(
-                "give a role with them to the token (pveum acl modify PATH --tokens '{token_id}' --roles ROLE), and to its user too when privileges are separated{}",
+                "give a role with them to the token (pveum acl modify PATH --tokens '{token_id}' --roles ROLE), or add them to the role that it has there (pveum role modify ROLE --append 1 --privs PRIVILEGES), and to its user too when privileges are separated{}",
                 if missing.iter().any(|one| one.contains(SDN_ZONES)) { OF_A_VNET } else { "" }
             ));
     }

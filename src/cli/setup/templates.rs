@@ -104,18 +104,34 @@ pub(super) fn choose(
     proposal.choose("template", "build", why, said);
     proposal.ask();
     if channel == ChannelKind::Token {
-        let key = if answered.build == Some(true) {
-            "template.build"
-        } else {
-            "template.vmid"
-        };
-        proposal.missing.push(format!(
-            "{key}: with a token a template must be there (the daemon's token may not build one): build it on a host, or as docs/template.md says, \
-             and answer its template.vmid"
-        ));
+        proposal
+            .missing
+            .push(say_template_is_wanted(answered.build, &candidates));
         return;
     }
     self::build(survey, answers, (machines, images), proposal);
+}
+
+/// That a token cannot build a template, and which of those that are there could be answered.
+fn say_template_is_wanted(
+    build: Option<bool>,
+    candidates: &BTreeMap<u32, TemplateCandidate>,
+) -> String {
+    let key = if build == Some(true) {
+        "template.build"
+    } else {
+        "template.vmid"
+    };
+    let there: Vec<String> = candidates.keys().map(u32::to_string).collect();
+    let there = if there.is_empty() {
+        String::new()
+    } else {
+        format!(" (there are {})", there.join(", "))
+    };
+    format!(
+        "{key}: with a token a template must be there (the daemon's token may not build one): build it on a host, or as docs/template.md says, \
+         and answer its template.vmid{there}"
+    )
 }
 
 /// Why a template is built, although others are there. Those that were built before are named as such: one of them serves where its

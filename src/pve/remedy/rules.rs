@@ -147,6 +147,10 @@ const RULES: &[Rule] = &[
         "the datacenter's options keep the tag {tag} from the API token (`registered-tags`, `user-tag-access`; `pve-autoscaler doctor` says what to type): let all use it, or take it from `tags` in {pool_table}; a tag of the template's VM that the pool does not name is taken from its machines, and counts as well",
     ),
     say(
+        "Permission check failed (/vms/{vmid}, {privileges})",
+        "give the API token a role with {privileges} on the machine's resource pool (`pveum acl modify /pool/POOL --tokens TOKEN --roles ROLE`, and the same for its user with `--users`), or on /vms where it has none: a right on /vms/{vmid} itself goes with that VM, so that it is of use for a template's alone; `pve-autoscaler doctor` says what is missing where",
+    ),
+    say(
         "Permission check failed ({path}, {privileges})",
         "give the API token a role with {privileges} on {path} (`pveum acl modify {path} --tokens TOKEN --roles ROLE`, and the same for its user with `--users`); docs/operations.md#without-the-broker-rights-of-an-api-token lists all that it needs",
     ),

@@ -323,6 +323,10 @@ fn advice_names_what_is_concerned() {
             "give the API token a role with SDN.Use on /sdn/zones/localnetwork/vmbr1",
         ),
         (
+            "Permission check failed (/vms/9001, VM.PowerMgmt)",
+            "a role with VM.PowerMgmt on the machine's resource pool",
+        ),
+        (
             "Permission check failed (/, Sys.Modify for modifying tag 'k8s')",
             "keep the tag k8s from the API token",
         ),
