@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_log_that_says_no_more_or_too_much_is_no_burden() {
-        let text = "can't lock file '/x' - got timeout";
+        let text = "the daemon of some storage said no";
         assert_eq!(failure(text, &[]).to_string(), text);
         let same = format!("TASK ERROR: {text}");
         assert_eq!(failure(text, &[&same, text]).to_string(), text);
