@@ -286,7 +286,7 @@ fn count_for_min(case: Case<'_>, pool: &str) -> usize {
             match machine.node {
                 Some(_) => !is_given_up(case, machine),
                 // On its way up, on a host that is there.
-                None => !(old || over) && !host_is_off(case, machine),
+                None => !(old || over || host_is_off(case, machine)),
             }
         })
         .collect();

@@ -13,7 +13,7 @@ use super::refusals::{OfferRefusal, RefusalLog, SharedRefusals};
 use super::view::PlanView;
 use crate::index::{ChoiceIndex, GroupIndex, IndexVec, PendingPodIndex, PlannedIndex, RowIndex};
 use crate::simulation::pack::RefusalsByChoice;
-use model::reasons::{Reasons, Refused};
+use model::reasons::{Reasons, Refusals, Refused};
 use model::report::PodVerdict;
 
 /// By choice: what is against it in the place of a machine of the plan, whatever the pods.
@@ -125,9 +125,9 @@ impl Told {
             .indexes()
             .filter(|choice| *choice != own && row.any[*choice])
         {
-            let by_pods = key.3.iter().find(|(other, _)| *other == choice);
+            let of_pods = key.3.iter().find(|(other, _)| *other == choice);
             let refused = against.and_then(|against| against[choice].as_ref());
-            let refused = refused.or(by_pods.map(|(_, refused)| refused));
+            let refused = refused.or(of_pods.map(|(_, why)| why));
             // A pool of higher weight was not compared by its price.
             let otherwise = if view.tier(choice) == tier {
                 &dearer
@@ -144,7 +144,7 @@ impl Told {
 
 /// Whether the first plan took this choice, and said so of those that carry less for their price.
 fn is_first_choice(why: &RefusalsByChoice, label: &Arc<str>) -> bool {
-    let mut all = why.values().flat_map(|refusals| refusals.iter());
+    let mut all = why.values().flat_map(Refusals::iter);
     all.any(|refused| matches!(&**refused, Refused::CarriesLess { winner } if winner == label))
 }
 

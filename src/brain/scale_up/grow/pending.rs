@@ -136,10 +136,10 @@ impl<'a> PendingGroups<'a> {
         let index = self.groups.next_index();
         let mut alone = [placed];
         let runs = join_runs(world, &mut alone);
-        for (mut run, mut placed) in runs.into_vec().into_iter().zip(alone) {
+        for (mut run, mut own) in runs.into_vec().into_iter().zip(alone) {
             run.groups = index..GroupIndex(index.0 + 1);
-            placed.run = self.runs.push(run);
-            self.groups.push(placed);
+            own.run = self.runs.push(run);
+            self.groups.push(own);
         }
         index
     }

@@ -48,6 +48,12 @@ type LaunchOptionClassKey = (
     IndexVec<TallyIndex, i64>,
 );
 
+/// All options, and by lot which of them it may be on.
+type OptionsOfLots = (
+    IndexVec<LaunchOptionIndex, LaunchOption>,
+    IndexVec<LotIndex, LaunchOptionSet>,
+);
+
 /// An offer with what decides which option it is of.
 struct SeenOffer<'c, 'a> {
     choice: ChoiceIndex,
@@ -360,16 +366,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     }
 
     /// The options, and by lot which of them it may be on.
-    fn options(
-        &self,
-        seen: Vec<SeenOffer<'v, 'a>>,
-    ) -> Result<
-        (
-            IndexVec<LaunchOptionIndex, LaunchOption>,
-            IndexVec<LotIndex, LaunchOptionSet>,
-        ),
-        NoSecondPlan,
-    > {
+    fn options(&self, seen: Vec<SeenOffer<'v, 'a>>) -> Result<OptionsOfLots, NoSecondPlan> {
         let (view, choices) = (self.view, self.view.catalog.choices);
         let spare = view.limits.remaining(view.turn, choices);
         let wanted = find_wanted(view, self.replanned, &self.names);
