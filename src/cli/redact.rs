@@ -124,7 +124,8 @@ fn word_without(word: &str) -> Cow<'_, str> {
     // An API token of PVE: USER@REALM!NAME=UUID
     if word.contains('@')
         && word.contains('!')
-        && let Some((name, _)) = word.rsplit_once('=')
+        && let Some((name, secret)) = word.rsplit_once('=')
+        && !secret.is_empty()
     {
         return Cow::Owned(format!("{name}={BLOT}"));
     }

@@ -315,15 +315,6 @@ fn a_host_that_hangs_costs_one_poll_its_time_and_the_others_nothing() {
         let back = &region.hosts["pve2"];
         assert!(back.answers() && back.unread.is_none());
         assert_eq!(region.vms[&9100].ownership, read);
-        // Of bridges one host is asked a poll.
-        for _ in 0..3 {
-            tokio::time::sleep(Duration::from_secs(30)).await;
-            poll().await;
-        }
-        let (_, region) = poll().await;
-        for name in ["pve1", "pve2", "pve3"] {
-            assert!(region.hosts[name].bridges.is_some(), "{name}");
-        }
     });
 }
 
