@@ -79,6 +79,35 @@ fn a_host_without_any_row_is_off_and_frees_its_pods() {
     });
 }
 
+/// Its host goes offline while a machine boots or joins: its pod does not wait until the machine has taken too long, and another one is
+/// made elsewhere.
+#[test]
+fn a_machine_on_its_way_on_a_host_that_goes_off_frees_its_pods() {
+    simulate(async {
+        for seconds in [8, 15] {
+            let scene = Scene::new(5, &region(""), GuestSpec::default());
+            let story = async {
+                while made(&scene).is_empty() {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
+                let host = made(&scene).into_keys().next().expect("a machine");
+                let nodes = scene.world.kube.objects("v1", "Node").len();
+                let off = AdminAct::HostOnline {
+                    host,
+                    online: false,
+                };
+                act(&scene, &off);
+                tokio::time::sleep(Duration::from_mins(2)).await;
+                let told = format!("after {seconds} s, {nodes} nodes: {}", warnings(&scene));
+                assert_eq!(scene.machines_made(), 2, "{told}");
+            };
+            live(&scene, 1, Duration::from_mins(6), story).await;
+            assert_eq!(scene.findings(), Vec::<String>::new(), "after {seconds} s");
+        }
+    });
+}
+
 /// Nobody can read how much memory a VM of somebody else's has: its host gets no machine, the others do, and it is said. When
 /// it can be read, its host gets one.
 #[test]

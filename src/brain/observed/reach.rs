@@ -20,7 +20,7 @@ pub enum CopyRefused {
         /// Since when.
         since: Time,
     },
-    /// What the host has cannot be read, or it answers no call.
+    /// PVE does not tell what the host has, or the host answers no call.
     Unread {
         /// Why.
         why: ForeignText,

@@ -1,8 +1,8 @@
 //! Which new nodes take pods after which others: those that a target could come to before its own.
 
+use super::constraints::{HOSTNAME, own_term};
 use super::lab::{Lab, lab};
 use model::region::Step;
-use model::scheduling::{HOSTNAME_LABEL, LabelSelector, PodTerm};
 
 /// Two machines on their way up with 4 cores each: the first has two cores booked, the second a target and two followers.
 fn world() -> Lab {
@@ -16,24 +16,12 @@ fn world() -> Lab {
         .pod("follower-1", 1000, 100)
         .pod("follower-2", 1000, 100)
         .shapes("follower", |shape| {
-            shape.pod_affinity = vec![beside("target")];
+            shape.pod_affinity = vec![own_term("target", HOSTNAME)];
         })
         .with(|lab| {
             book(lab, "ng-a", &["alone"]);
             book(lab, "ng-b", &["target", "follower-1", "follower-2"]);
         })
-}
-
-/// A term that asks for the node of a pod of this name: the lab's pods have their name as the label `app`.
-fn beside(app: &str) -> PodTerm {
-    PodTerm {
-        selector: Some(LabelSelector {
-            labels: [("app".into(), app.into())].into(),
-            expressions: Vec::new(),
-        }),
-        topology_key: HOSTNAME_LABEL.into(),
-        ..PodTerm::default()
-    }
 }
 
 fn book(lab: &mut Lab, machine: &str, pods: &[&str]) {
@@ -81,7 +69,7 @@ fn a_node_that_the_target_cannot_come_to_waits_for_nobody() {
 fn pods_that_follow_one_another_are_each_other_s_targets() {
     let lab = world()
         .shapes("follower", |shape| {
-            shape.pod_affinity = vec![beside("same")];
+            shape.pod_affinity = vec![own_term("same", HOSTNAME)];
             shape.labels = [("app".into(), "same".into())].into();
             shape.requests.cpu_milli = 1800;
         })
@@ -96,7 +84,7 @@ fn two_targets_that_could_take_one_room_are_counted_together() {
         .pod("another", 100, 100)
         .pod("behind", 2600, 100)
         .shape("behind", |shape| {
-            shape.pod_affinity = vec![beside("another")];
+            shape.pod_affinity = vec![own_term("another", HOSTNAME)];
         })
         // Its room is more than three cores: for either target with its followers, and not for both.
         .shape("alone", |shape| shape.requests.cpu_milli = 300)

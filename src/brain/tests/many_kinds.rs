@@ -1,9 +1,9 @@
 //! Decisions about more kinds of pods than people think of: a restart of a whole cluster has a thousand and more.
 
+use super::constraints::{HOSTNAME, own_term};
 use super::lab::{Lab, lab};
 use model::reasons::Warning;
 use model::report::PodVerdict;
-use model::scheduling::{HOSTNAME_LABEL, LabelSelector, PodTerm};
 
 /// Targets of four sizes, each with three followers that must be on its node, and no two pods alike.
 fn families(count: usize) -> Lab {
@@ -23,23 +23,13 @@ fn families(count: usize) -> Lab {
             let mib = 200 + i64::try_from(family * 4 + member).expect("a size");
             lab = lab.pod(&name, milli + own, mib);
             if member > 0 {
-                lab = lab.shape(&name, |shape| shape.pod_affinity = vec![beside(&target)]);
+                lab = lab.shape(&name, |shape| {
+                    shape.pod_affinity = vec![own_term(&target, HOSTNAME)]
+                });
             }
         }
     }
     lab
-}
-
-/// A term that asks for the node of a pod of this name: the lab's pods have their name as the label `app`.
-fn beside(app: &str) -> PodTerm {
-    PodTerm {
-        selector: Some(LabelSelector {
-            labels: [("app".into(), app.into())].into(),
-            expressions: Vec::new(),
-        }),
-        topology_key: HOSTNAME_LABEL.into(),
-        ..PodTerm::default()
-    }
 }
 
 fn waiting(lab: &Lab) -> (usize, Vec<Warning>) {

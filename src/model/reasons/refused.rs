@@ -266,7 +266,7 @@ pub enum HostRefused {
         /// Since when.
         since: Time,
     },
-    /// What the host has, or what of it is taken, cannot be read, or it answers no call.
+    /// PVE does not tell what the host has or what of it is taken, or the host answers no call.
     Unread {
         /// Why.
         why: ForeignText,

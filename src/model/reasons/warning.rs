@@ -220,7 +220,7 @@ pub enum Warning {
         /// Why.
         why: ForeignText,
     },
-    /// What a host has, or what of it is taken, cannot be read, or it answers no call: it gets no machine.
+    /// PVE does not tell what a host has or what of it is taken, or the host answers no call: it gets no machine.
     UnreadHost {
         /// The region.
         region: Arc<str>,
@@ -358,7 +358,7 @@ pub enum HostNote {
         /// Since when.
         since: Time,
     },
-    /// What the host has, or what of it is taken, cannot be read, or it answers no call.
+    /// PVE does not tell what the host has or what of it is taken, or the host answers no call.
     Unread {
         /// Why.
         why: ForeignText,

@@ -88,7 +88,8 @@ pub(super) fn carry_out<'a>(
         .into_iter()
         .partition(|one| world.by_name.contains_key(&one.place));
     put_all(turn, &mut world, there);
-    // Of the rest no place is written down, as of pods that kube-scheduler has not tried yet. They do not come to the room of the one that is left out.
+    // The decision says no place of the pods that remain, such as those that kube-scheduler has not tried yet. The room of the pod that is left out
+    // stays free of them.
     let kept = keep_room(&mut world, decision, left_out);
     pack::existing(turn, &mut world, demand);
     if let Some((node, shape)) = kept {
@@ -105,7 +106,7 @@ pub(super) fn find_planned<'d>(decision: &'d Decision, machine: &str) -> Option<
     plan.find(|action| matches!(action.kind, Kind::Create(_)) && *action.target.machine == *machine)
 }
 
-/// What a planned machine is made of, as things are.
+/// The choice and the offer that a planned machine is made from, if they are still offered.
 fn find_offer<'b, 'a>(
     choices: &'b ChoiceList<'a>,
     action: &'b Action,
@@ -119,7 +120,7 @@ fn find_offer<'b, 'a>(
 
 /// Takes the pods out of the demand that the decision has a place for, and those that it says wait for one.
 fn take_placed<'a>(decision: &Decision, demand: &mut Demand<'a>) -> Vec<DecidedPlace<'a>> {
-    // Of pods that have to leave their nodes there is no verdict.
+    // The report has no verdict on pods that must leave their nodes: bookings say where those go.
     let booked = decision.memory.bookings.iter();
     let booked: BTreeMap<&Arc<str>, &Arc<str>> = booked
         .flat_map(|(name, pods)| pods.iter().map(move |pod| (pod, name)))
@@ -154,7 +155,7 @@ fn put_all<'a>(
     world: &mut SimCluster<'a>,
     mut all: Vec<DecidedPlace<'a>>,
 ) {
-    // Who preempts does so when nothing else is free.
+    // Pods that preempt are put last: the decision lets them preempt where all other room is taken.
     all.sort_by_key(|one| one.preempts);
     for one in all {
         let Some(node) = world.by_name.get(&one.place).copied() else {

@@ -141,7 +141,7 @@ fn find_target(verdict: Option<&PodVerdict>) -> Option<&ObjectKey> {
     })
 }
 
-/// What everything is to the pod.
+/// The tables of a story: whether the pod would run on each offer, on each node and machine under way, and on each planned machine.
 struct Tables {
     offers: Vec<OfferAnswer>,
     nodes: Vec<NodeAnswer>,

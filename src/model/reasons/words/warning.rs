@@ -204,7 +204,7 @@ impl Display for Warning {
             }
             Warning::TooManyToReplan { pods } => write!(
                 f,
-                "{} for a machine, and whether another plan has a place for more of them is not looked for: too many kinds of pods with rules of their own come together in one decision; a larger max or larger types may help them",
+                "{} for a machine, and no plan is looked for that has a place for more of them: too many pods, or kinds of pods, come together in one decision; a larger max or larger types may help them",
                 match pods {
                     1 => "1 pod waits".to_owned(),
                     many => format!("{many} pods wait"),
