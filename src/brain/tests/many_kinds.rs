@@ -24,7 +24,7 @@ fn families(count: usize) -> Lab {
             lab = lab.pod(&name, milli + own, mib);
             if member > 0 {
                 lab = lab.shape(&name, |shape| {
-                    shape.pod_affinity = vec![own_term(&target, HOSTNAME)]
+                    shape.pod_affinity = vec![own_term(&target, HOSTNAME)];
                 });
             }
         }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::clock::Clock;
@@ -135,7 +136,7 @@ impl HostQuestions {
                 host,
                 until,
             };
-            asked.ask_all(questions)
+            asked.ask_all(questions).boxed()
         });
         join_all(hosts).await
     }
@@ -212,37 +213,43 @@ impl AskedHost<'_> {
                 HostAnswer::Clock(sent, told, self.clock.now())
             }
             HostQuestion::Config(vmid) => {
-                let told = self.in_time(client.vm_config(host, *vmid)).await;
+                let told = self.in_time(client.vm_config(host, *vmid).boxed()).await;
                 let mut rules = None;
                 if let Ok(config) = &told
                     && (self.rules_of)(config)
                 {
-                    rules = Some(self.in_time(client.firewall_rules(host, *vmid)).await);
+                    rules = Some(
+                        self.in_time(client.firewall_rules(host, *vmid).boxed())
+                            .await,
+                    );
                 }
                 HostAnswer::Config(*vmid, told.map(Arc::new), rules)
             }
             HostQuestion::Promise(kind, vmid) => {
-                let told = self.in_time(client.guest_promise(host, *kind, *vmid));
+                let told = self.in_time(client.guest_promise(host, *kind, *vmid).boxed());
                 HostAnswer::Promise(*vmid, told.await)
             }
-            HostQuestion::Load => HostAnswer::Load(self.in_time(client.host_load(host)).await),
-            HostQuestion::Bridges => HostAnswer::Bridges(self.in_time(client.bridges(host)).await),
+            HostQuestion::Load => {
+                HostAnswer::Load(self.in_time(client.host_load(host).boxed()).await)
+            }
+            HostQuestion::Bridges => {
+                HostAnswer::Bridges(self.in_time(client.bridges(host).boxed()).await)
+            }
             HostQuestion::KeptSpace(storage) => {
-                let told = self.in_time(client.kept_space(host, storage));
+                let told = self.in_time(client.kept_space(host, storage).boxed());
                 HostAnswer::KeptSpace(storage.clone(), told.await)
             }
         }
     }
 
     async fn clock_of_host(&self) -> Result<Option<Time>, CallError> {
-        self.in_time(self.client.host_time(&self.host)).await
+        self.in_time(self.client.host_time(&self.host).boxed())
+            .await
     }
 
-    /// An answer, unless the time of all questions is over before.
-    async fn in_time<T>(
-        &self,
-        asked: impl Future<Output = Result<T, CallError>>,
-    ) -> Result<T, CallError> {
+    /// An answer, unless the time of all questions is over before. The call is boxed: seven calls' futures within those of all hosts took the
+    /// compiler minutes.
+    async fn in_time<T>(&self, asked: BoxFuture<'_, Result<T, CallError>>) -> Result<T, CallError> {
         let over = || {
             let message = format!("no answer within {} s", ASKING.as_secs());
             CallError::new(CallEffect::Unknown, message)
