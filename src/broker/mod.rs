@@ -20,6 +20,7 @@ mod forward;
 mod gate;
 mod http;
 mod intents;
+mod isos;
 mod listen;
 mod owned;
 mod peer;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::config::hardware::cpu_limit;
 use crate::config::settings::{BrokerAllow, Settings};
+use crate::pve::IsoOwner;
 
 /// The policy in the form in which it is asked.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -154,6 +155,12 @@ impl BrokerPolicy {
     /// Machines of some pool get CPUs of their hosts for themselves.
     pub(super) fn gives_cpus(&self) -> bool {
         self.allow.pools.values().any(|pool| pool.pinning.cpus)
+    }
+
+    /// Whose ISOs those of a cluster's machines are, by their names.
+    pub(super) fn iso_owner(&self, cluster: &str) -> IsoOwner {
+        let region = self.allow.iso_region.as_deref();
+        IsoOwner::of(cluster, region.unwrap_or_default())
     }
 
     /// A volume is one that VMs are made of.

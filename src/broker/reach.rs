@@ -313,9 +313,9 @@ pub(super) fn our_files(policy: &BrokerPolicy, body: &[u8]) -> Option<Vec<u8>> {
         if policy.makes_vms_of(&volume) {
             return Some(json!({ "volid": volume }));
         }
-        let (_, vmid) = iso_volume(&volume)?;
+        let (_, iso) = iso_volume(&volume)?;
         let told = json!({ "volid": volume, "size": file.get("size"), "content": "iso" });
-        policy.in_range(vmid).then_some(told)
+        policy.in_range(iso.vmid).then_some(told)
     });
     let ours: Vec<Value> = ours.collect();
     Some(json!({ "data": ours }).to_string().into_bytes())

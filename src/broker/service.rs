@@ -230,9 +230,7 @@ impl BrokerService {
                 }
             }
             VmProof::Reach => self.in_reach(policy, call, end).await?,
-            // An ISO goes whoever has its VMID now: by its name it was a machine's of ours.
-            VmProof::Iso if call.rule.method == HttpMethod::Delete => {}
-            VmProof::Iso => drop(self.ours(policy, call, end).await?),
+            VmProof::Iso => self.own_iso(policy, call, end).await?,
             VmProof::Mark | VmProof::MarkAndDigest => {
                 let (mark, config, record) = self.ours(policy, call, end).await?;
                 if config.lock.as_deref() == Some("clone") && only_unprotects(call) {

@@ -29,6 +29,9 @@ pub struct BrokerAllow {
     /// Storages that ISOs for cloud-init may come to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub iso_storages: Vec<String>,
+    /// The region whose name is in the names of those ISOs, with the cluster's; `None` where there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iso_region: Option<String>,
     /// Bridges that NICs may be on.
     pub bridges: Vec<String>,
     /// PVE resource pools that clones may be put in.

@@ -2,6 +2,7 @@
 //! certificates.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -16,7 +17,7 @@ use crate::model::region::RegionName;
 pub(super) fn sweep_isos(
     parts: &DaemonParts,
     (clients, journal): (&BTreeMap<RegionName, crate::pve::Client>, &Journal),
-    holder: watch::Receiver<Holder>,
+    (holder, cluster): (watch::Receiver<Holder>, watch::Receiver<Option<Arc<str>>>),
     tasks: &mut JoinSet<String>,
 ) {
     let sweeper = isos::Sweeper {
@@ -24,6 +25,7 @@ pub(super) fn sweep_isos(
         clients: clients.clone(),
         journal: journal.clone(),
         holder,
+        cluster,
     };
     tasks.spawn(named("the sweeper of ISOs", sweeper.run()));
 }

@@ -303,7 +303,8 @@ impl Loop {
         let nominations = PodNominator::start(&kube, &memory.bookings, tasks);
         let soft_taints = SoftTaints::begin(&kube, tasks);
         let recording = Recording::begin(&parts);
-        background::sweep_isos(&parts, (&clients, &journal), leadership.holder(), tasks);
+        let known = (leadership.holder(), cluster_id.clone());
+        background::sweep_isos(&parts, (&clients, &journal), known, tasks);
         background::approve_certificates(&parts, &clients, leadership.holder(), tasks);
         let tools = Tools {
             clock: parts.clock,

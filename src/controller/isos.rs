@@ -1,6 +1,9 @@
 //! ISOs for cloud-init that no machine needs any more are swept away: what a crash, a PVE that did not answer or a lost journal left.
 //!
-//! The names say whose they are, and only such names are looked at. A machine that is being brought up keeps its own.
+//! The names say of which cluster's and region's machine they are, and only such are looked at: a storage may be shared with another PVE
+//! cluster, where the same VMIDs are in use. A name that an older program wrote has the VMID alone; such an ISO goes where a VM of ours
+//! has it in a drive, or the journal says that it was brought to a storage which no other host has. A machine that is being brought up keeps
+//! its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,9 +15,11 @@ use tokio::time::sleep;
 use crate::config::settings::Settings;
 use crate::controller::journal::Journal;
 use crate::kubernetes::lease::Holder;
-use crate::model::mark::Ownership;
+use crate::model::mark::{Mark, Ownership};
 use crate::model::region::{RegionName, Step};
-use crate::pve::{CallError, Client, ClusterResources, ConfigUpdate, iso_volume};
+use crate::pve::{
+    CallError, Client, ClusterResources, ConfigUpdate, IsoFile, IsoOwner, VmConfig, iso_volume,
+};
 
 /// The first sweep comes this long after a start: by then the loop has taken up what was being done.
 const FIRST: Duration = Duration::from_mins(2);
@@ -28,6 +33,20 @@ pub(super) struct Sweeper {
     pub(super) clients: BTreeMap<RegionName, Client>,
     pub(super) journal: Journal,
     pub(super) holder: watch::Receiver<Holder>,
+    /// The id of our cluster, once it is known.
+    pub(super) cluster: watch::Receiver<Option<Arc<str>>>,
+}
+
+/// A storage of a region, as a host has it.
+#[derive(Debug)]
+struct IsoPlace<'a> {
+    region: &'a RegionName,
+    client: &'a Client,
+    cluster: &'a str,
+    host: &'a str,
+    storage: &'a str,
+    /// Other hosts have the same.
+    shared: bool,
 }
 
 impl Sweeper {
@@ -40,7 +59,11 @@ impl Sweeper {
                 if storages.is_empty() || !self.holder.borrow().ours {
                     continue;
                 }
-                if let Err(error) = self.sweep(region, client, &storages).await {
+                let Some(cluster) = self.cluster.borrow().clone() else {
+                    continue;
+                };
+                let swept = self.sweep((region, client), &cluster, &storages).await;
+                if let Err(error) = swept {
                     tracing::warn!(%region, %error, "ISOs for cloud-init that nobody needs were not all looked for; tried again in an hour");
                 }
             }
@@ -57,35 +80,41 @@ impl Sweeper {
 
     async fn sweep(
         &self,
-        region: &RegionName,
-        client: &Client,
+        (region, client): (&RegionName, &Client),
+        cluster: &str,
         storages: &BTreeSet<String>,
     ) -> Result<(), CallError> {
         let resources = client.resources().await?;
         let mut first = Ok(());
-        for (host, storage) in places(&resources, storages) {
+        for (host, storage, shared) in places(&resources, storages) {
+            let place = IsoPlace {
+                region,
+                client,
+                cluster,
+                host: &host,
+                storage: &storage,
+                shared,
+            };
             // A host that does not answer keeps nobody from looking on the others.
-            let swept = self.sweep_storage(region, client, &host, &storage).await;
-            first = first.and(swept);
+            first = first.and(self.sweep_storage(&place).await);
         }
         first
     }
 
     /// Removes the images on one storage that nobody needs. One that cannot be removed does not keep the others; the first error is told.
-    async fn sweep_storage(
-        &self,
-        region: &RegionName,
-        client: &Client,
-        host: &str,
-        storage: &str,
-    ) -> Result<(), CallError> {
+    async fn sweep_storage(&self, place: &IsoPlace<'_>) -> Result<(), CallError> {
+        let (region, host, client) = (place.region, place.host, place.client);
+        let owner = IsoOwner::of(place.cluster, region);
         let mut first = Ok(());
-        for volume in client.isos(host, storage).await?.into_keys() {
-            let vmid = iso_volume(&volume).map(|(_, vmid)| vmid);
-            let Some(vmid) = vmid.filter(|vmid| !self.needs(region, *vmid)) else {
+        for volume in client.isos(host, place.storage).await?.into_keys() {
+            let file = iso_volume(&volume).map(|(_, file)| file);
+            let may_be_ours = |file: &IsoFile| file.owner.as_ref().is_none_or(|own| *own == owner);
+            let Some(file) =
+                file.filter(|file| may_be_ours(file) && !self.needs(region, file.vmid))
+            else {
                 continue;
             };
-            let removed = match self.take_out(client, &volume, vmid).await {
+            let removed = match self.take_out(place, &volume, &file).await {
                 Ok(false) => continue,
                 Ok(true) => client.remove_iso(host, &volume).await,
                 Err(error) => Err(error),
@@ -98,23 +127,49 @@ impl Sweeper {
         first
     }
 
-    /// A machine of this VMID lies in our range and is not done: it may start with its image yet. Those of other ranges are others'.
+    /// A machine of this VMID lies in our range and is not done: it may start with its image yet, unless it has failed. Those of other
+    /// ranges are others'.
     fn needs(&self, region: &RegionName, vmid: u32) -> bool {
         let range = self.settings.policy.regions.get(region);
         let ours = range.is_some_and(|range| (range.vmid_first..=range.vmid_last).contains(&vmid));
         let entries = self.journal.entries();
         let coming = entries.values().any(|entry| {
-            entry.target.vmid == vmid && entry.target.region == *region && entry.step < Step::Done
+            let failed = entry.failure.as_ref().is_some_and(|it| !it.transient);
+            entry.target.vmid == vmid
+                && entry.target.region == *region
+                && entry.step < Step::Done
+                && !failed
         });
         !ours || coming
     }
 
+    /// The journal says that an image of this VMID was brought to the storage of this host, which no other has.
+    fn journal_proves(&self, place: &IsoPlace<'_>, vmid: u32) -> bool {
+        let entries = self.journal.entries();
+        let mut own = entries.values().filter(|entry| {
+            let mark = &entry.spec.mark;
+            mark.vmid == vmid
+                && entry.target.region == *place.region
+                && *entry.target.host == *place.host
+                && *mark.cluster == *place.cluster
+        });
+        !place.shared
+            && own.any(|entry| entry.written.image_storage.as_deref() == Some(place.storage))
+    }
+
     /// Takes the image out of the VM that may have it in; says whether it may be removed.
-    async fn take_out(&self, client: &Client, volume: &str, vmid: u32) -> Result<bool, CallError> {
+    async fn take_out(
+        &self,
+        place: &IsoPlace<'_>,
+        volume: &str,
+        file: &IsoFile,
+    ) -> Result<bool, CallError> {
+        let (client, vmid) = (place.client, file.vmid);
+        let proven = file.owner.is_some() || self.journal_proves(place, vmid);
         // Read anew: the VM may have come since.
         let resources = client.resources().await?;
         let Some(guest) = resources.guests.get(&vmid) else {
-            return Ok(true);
+            return Ok(proven);
         };
         let config = client.vm_config(&guest.host, vmid).await?;
         let holds = config
@@ -125,9 +180,9 @@ impl Sweeper {
             .map(|(key, _)| (key.to_string(), "none,media=cdrom".to_owned()))
             .collect();
         if set.is_empty() {
-            return Ok(true);
+            return Ok(proven);
         }
-        if !matches!(config.ownership(), Ownership::Marked(_)) || config.lock.is_some() {
+        if !is_ours(&config, vmid, place.cluster) || config.lock.is_some() {
             return Ok(false);
         }
         let update = ConfigUpdate {
@@ -140,8 +195,17 @@ impl Sweeper {
     }
 }
 
-/// Where ISOs may lie, and a host to ask there: a shared storage is asked for once.
-fn places(resources: &ClusterResources, storages: &BTreeSet<String>) -> Vec<(Arc<str>, String)> {
+/// A VM carries its own mark, of this cluster.
+fn is_ours(config: &VmConfig, vmid: u32, cluster: &str) -> bool {
+    let own = |mark: &Mark| mark.vmid == vmid && mark.cluster == cluster;
+    matches!(config.ownership(), Ownership::Marked(mark) if own(&mark))
+}
+
+/// Where ISOs may lie, a host to ask there, and whether others have the same storage: that is asked for once.
+fn places(
+    resources: &ClusterResources,
+    storages: &BTreeSet<String>,
+) -> Vec<(Arc<str>, String, bool)> {
     let mut shared = BTreeSet::new();
     let mut places = Vec::new();
     for (host, of_host) in &resources.storages {
@@ -153,7 +217,7 @@ fn places(resources: &ClusterResources, storages: &BTreeSet<String>) -> Vec<(Arc
             .filter(|(name, _)| storages.contains(&***name))
         {
             if storage.active && (!storage.shared || shared.insert(name.clone())) {
-                places.push((host.clone(), name.to_string()));
+                places.push((host.clone(), name.to_string(), storage.shared));
             }
         }
     }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::config::file::Build;
+use crate::model::time::{Span, Time};
 use crate::model::tolerant::UnknownFields;
 use crate::pve::VmConfig;
 
@@ -50,11 +51,36 @@ pub struct TemplateMark {
     pub stage: BuildStage,
     /// The process that builds it: `HOST/PID`.
     pub by: String,
+    /// The machine which that process runs on: hosts of two PVE clusters may have one name. Absent in marks of older programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
     /// When that began, in seconds since 1970.
     pub begun: i64,
     /// What a newer version wrote besides. It stays where the mark is written again.
     #[serde(flatten)]
     pub unknown: UnknownFields,
+}
+
+/// The machine that looks at a mark.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MarkReader {
+    /// Its name in PVE.
+    pub host: String,
+    /// What no other machine is called, whatever its name.
+    pub machine: String,
+    /// The mark is in the PVE cluster of this host: no other host of that has its name.
+    pub local: bool,
+}
+
+/// What is known of the process that a mark names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkedProcess {
+    /// It runs here, as this process.
+    Running(u32),
+    /// It ran here, and is gone.
+    Gone,
+    /// It is on another machine, or may be: its number says nothing here.
+    Elsewhere,
 }
 
 impl TemplateMark {
@@ -88,14 +114,55 @@ impl TemplateMark {
         (mark.vmid == vmid && hex(body.as_bytes(), SUM) == sum).then_some(mark)
     }
 
-    /// The process that builds it, when it runs on the host `here` and is still there.
-    pub fn builder(&self, here: &str) -> Option<u32> {
-        let (host, pid) = self.by.split_once('/')?;
-        let pid: u32 = pid.parse().ok()?;
-        let own = pid == std::process::id();
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-        (host == here && !own && name.starts_with("pve-autoscaler")).then_some(pid)
+    /// What is known here of the process that builds it. An older program's mark has the host's name alone, which says which machine it
+    /// is within one PVE cluster only.
+    pub fn process(&self, here: &MarkReader) -> MarkedProcess {
+        let Some((host, pid)) = self.by.split_once('/') else {
+            return MarkedProcess::Elsewhere;
+        };
+        let is_here = match &self.machine {
+            Some(machine) => *machine == here.machine,
+            None => here.local && host == here.host,
+        };
+        let Some(pid) = pid.parse().ok().filter(|_| is_here) else {
+            return MarkedProcess::Elsewhere;
+        };
+        if runs(pid) {
+            MarkedProcess::Running(pid)
+        } else {
+            MarkedProcess::Gone
+        }
     }
+
+    /// What is done with the VM may still be under way: by a process that runs here, or by one of another machine that was begun less
+    /// than `longest` ago. A build that failed is over wherever it ran.
+    pub fn may_be_under_way(&self, here: &MarkReader, longest: Span, now: Time) -> bool {
+        let age = now.0.saturating_sub(self.begun.saturating_mul(1_000));
+        match (self.stage, self.process(here)) {
+            (BuildStage::Failed, _) | (_, MarkedProcess::Gone) => false,
+            (_, MarkedProcess::Running(_)) => true,
+            // The clocks of two machines may differ.
+            (_, MarkedProcess::Elsewhere) => age.saturating_abs() < longest.0,
+        }
+    }
+
+    /// How that is told, where it may be under way: by which process, and until when that counts.
+    pub fn tell_process(&self, here: &MarkReader, longest: Span) -> String {
+        if let MarkedProcess::Running(pid) = self.process(here) {
+            return format!("process {pid}; wait for it, or end it");
+        }
+        let (host, pid) = self.by.split_once('/').unwrap_or((&self.by, "?"));
+        let since = Time(self.begun.saturating_mul(1_000));
+        format!(
+            "process {pid} of a machine called {host}, whose processes nobody sees from here; it counts as over {longest} after its begin at {since}"
+        )
+    }
+}
+
+/// Another process of this program has the number.
+fn runs(pid: u32) -> bool {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+    pid != std::process::id() && name.is_ok_and(|name| name.starts_with("pve-autoscaler"))
 }
 
 /// The hash of all that goes into a template.
@@ -150,6 +217,7 @@ mod tests {
             definition: "0123456789ab".to_owned(),
             stage: BuildStage::Ready,
             by: "pve1/77".to_owned(),
+            machine: None,
             begun: 1_764_000_000,
             unknown: UnknownFields::new(),
         }
@@ -206,6 +274,60 @@ mod tests {
         assert_eq!(known(8000, "home", edited, &trial), None);
         let bare = json!({ "description": "" });
         assert_eq!(known(8000, "home", bare, &trial), None, "its name alone");
+    }
+
+    /// Two PVE clusters have a host `pve1`: the number of a process on the one says nothing on the other.
+    #[test]
+    fn a_process_is_looked_for_on_its_own_machine_alone() {
+        let here = |local: bool| MarkReader {
+            host: "pve1".to_owned(),
+            machine: "0a0a0a0a0a0a".to_owned(),
+            local,
+        };
+        let of = |by: &str, machine: Option<&str>| TemplateMark {
+            by: by.to_owned(),
+            machine: machine.map(str::to_owned),
+            stage: BuildStage::Building,
+            ..mark()
+        };
+        let own = Some("0a0a0a0a0a0a");
+        // No process has the number 0.
+        for (by, machine, local, known) in [
+            ("pve1/0", own, true, MarkedProcess::Gone),
+            ("pve1/0", own, false, MarkedProcess::Gone),
+            ("renamed/0", own, false, MarkedProcess::Gone),
+            (
+                "pve1/0",
+                Some("0b0b0b0b0b0b"),
+                true,
+                MarkedProcess::Elsewhere,
+            ),
+            // As older programs wrote it.
+            ("pve1/0", None, true, MarkedProcess::Gone),
+            ("pve1/0", None, false, MarkedProcess::Elsewhere),
+            ("pve2/0", None, true, MarkedProcess::Elsewhere),
+            ("pve1", own, true, MarkedProcess::Elsewhere),
+        ] {
+            let found = of(by, machine).process(&here(local));
+            assert_eq!(found, known, "{by} {machine:?} {local}");
+        }
+        let other = of("pve1/0", Some("0b0b0b0b0b0b"));
+        let begun = other.begun * 1_000;
+        let may = |mark: &TemplateMark, minutes: i64| {
+            let now = Time(begun + minutes * 60_000);
+            mark.may_be_under_way(&here(true), Span::minutes(60), now)
+        };
+        assert!(may(&other, 59) && may(&other, -59) && !may(&other, 60));
+        let failed = TemplateMark {
+            stage: BuildStage::Failed,
+            ..other.clone()
+        };
+        assert!(!may(&failed, 1) && !may(&of("pve1/0", own), 1));
+        let told = other.tell_process(&here(true), Span::minutes(60));
+        assert!(
+            told.starts_with("process 0 of a machine called pve1, "),
+            "{told}"
+        );
     }
 
     #[test]

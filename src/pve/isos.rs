@@ -18,27 +18,73 @@ use super::types::deadline;
 const STEM: &str = "pve-autoscaler-";
 /// Characters of an image's hash in its name.
 const MARKS: usize = 16;
+/// Characters of its owner's hash.
+const OWNER: usize = 12;
 
-/// The name of the ISO of a VM, which says which one it is: no two images have the same.
-pub fn iso_name(vmid: u32, image: &[u8]) -> String {
+/// Whose machines' ISOs: those of one Kubernetes cluster in one region. Two PVE clusters may have one storage for ISOs and the same VMIDs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct IsoOwner(String);
+
+impl IsoOwner {
+    /// The owner of the ISOs of a cluster, by its id as marks have it, in a region of its configuration.
+    pub fn of(cluster: &str, region: &str) -> IsoOwner {
+        let text = hex(&Sha256::digest(format!("{cluster}\n{region}")));
+        IsoOwner(text[..OWNER].to_owned())
+    }
+}
+
+/// What the name of an ISO says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IsoFile {
+    /// The machine's VM.
+    pub vmid: u32,
+    /// Whose machine it is. Older programs wrote names without: such an ISO may be anybody's.
+    pub owner: Option<IsoOwner>,
+}
+
+impl IsoFile {
+    /// What the name of a file says; `None` where it is no ISO of a machine's.
+    pub fn named(name: &str) -> Option<IsoFile> {
+        let rest = name.strip_prefix(STEM)?.strip_suffix(".iso")?;
+        let mut parts = rest.split('-');
+        let (vmid, second, third) = (parts.next()?, parts.next()?, parts.next());
+        let (owner, marks) = match third {
+            Some(third) => (Some(second), third),
+            None => (None, second),
+        };
+        let hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let is_hash = |text: &str, length| text.len() == length && text.bytes().all(hex);
+        let plain = !vmid.starts_with('0') && vmid.bytes().all(|byte| byte.is_ascii_digit());
+        let right = parts.next().is_none()
+            && is_hash(marks, MARKS)
+            && owner.is_none_or(|owner| is_hash(owner, OWNER))
+            && plain;
+        let vmid = vmid.parse().ok().filter(|_| right)?;
+        let owner = owner.map(|owner| IsoOwner(owner.to_owned()));
+        Some(IsoFile { vmid, owner })
+    }
+
+    /// Its name says that it is this owner's machine's.
+    pub fn is_of(&self, owner: &IsoOwner, vmid: u32) -> bool {
+        self.vmid == vmid && self.owner.as_ref() == Some(owner)
+    }
+
+    /// Its name says of this VMID alone that it is its, as older programs wrote it.
+    pub fn may_be_of(&self, vmid: u32) -> bool {
+        self.vmid == vmid && self.owner.is_none()
+    }
+}
+
+/// The name of the ISO of a VM, which says whose it is, and which one: no two images have the same.
+pub fn iso_name(owner: &IsoOwner, vmid: u32, image: &[u8]) -> String {
     let text = hex(&Sha256::digest(image));
-    format!("{STEM}{vmid}-{}.iso", &text[..MARKS])
+    format!("{STEM}{vmid}-{}-{}.iso", owner.0, &text[..MARKS])
 }
 
-/// Whose ISO a file is, by its name.
-pub fn iso_owner(name: &str) -> Option<u32> {
-    let rest = name.strip_prefix(STEM)?.strip_suffix(".iso")?;
-    let (vmid, marks) = rest.split_once('-')?;
-    let hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    let plain = !vmid.starts_with('0') && vmid.bytes().all(|byte| byte.is_ascii_digit());
-    let right = marks.len() == MARKS && marks.bytes().all(hex) && plain;
-    right.then(|| vmid.parse().ok())?
-}
-
-/// Storage and owner of a volume that is such an ISO: `STORAGE:iso/NAME`.
-pub fn iso_volume(volume: &str) -> Option<(&str, u32)> {
+/// Storage and name of a volume that is such an ISO: `STORAGE:iso/NAME`.
+pub fn iso_volume(volume: &str) -> Option<(&str, IsoFile)> {
     let (storage, name) = volume.split_once(":iso/")?;
-    Some((storage, iso_owner(name)?))
+    Some((storage, IsoFile::named(name)?))
 }
 
 /// Reads the ISOs of ours in the data of `GET /nodes/{node}/storage/{storage}/content`.
@@ -124,16 +170,31 @@ impl Client {
 mod tests {
     use super::*;
 
+    const OWN: &str = "pve-autoscaler-9001-ace20a332e32-2d711642b726b044.iso";
+
     #[test]
     fn a_name_says_whose_it_is_and_which() {
-        let name = iso_name(9001, b"x");
-        assert_eq!(name, "pve-autoscaler-9001-2d711642b726b044.iso");
-        assert_eq!(iso_owner(&name), Some(9001));
-        assert_ne!(iso_name(9001, b"y"), name);
+        let owner = IsoOwner::of("0b5f3a6e/home", "default");
+        let name = iso_name(&owner, 9001, b"x");
+        assert_eq!(name, OWN);
+        assert_ne!(iso_name(&owner, 9001, b"y"), name);
         let volume = format!("local:iso/{name}");
-        assert_eq!(iso_volume(&volume), Some(("local", 9001)));
+        let (storage, file) = iso_volume(&volume).expect("it is one");
+        assert_eq!(storage, "local");
+        assert!(file.is_of(&owner, 9001) && !file.is_of(&owner, 9002) && !file.may_be_of(9001));
+        for (cluster, region) in [("0b5f3a6e/home", "west"), ("77777777/home", "default")] {
+            let other = IsoOwner::of(cluster, region);
+            assert!(!file.is_of(&other, 9001), "{cluster} {region}");
+        }
+        // As older programs wrote it.
+        let old = IsoFile::named("pve-autoscaler-9001-2d711642b726b044.iso").expect("it is one");
+        assert!(old.may_be_of(9001) && !old.is_of(&owner, 9001) && !old.may_be_of(9002));
         for other in [
             "pve-autoscaler-9001.iso",
+            "pve-autoscaler-9001-0123456789ab-2d711642b726b044-00.iso",
+            "pve-autoscaler-9001-0123456789a-2d711642b726b044.iso",
+            "pve-autoscaler-9001--2d711642b726b044.iso",
+            "pve-autoscaler-9001-0123456789aB-2d711642b726b044.iso",
             "pve-autoscaler-09001-2d711642b726b044.iso",
             "pve-autoscaler-9001-2d711642b726b04.iso",
             "pve-autoscaler-9001-2D711642B726B044.iso",
@@ -143,7 +204,7 @@ mod tests {
             "x/../pve-autoscaler-9001-2d711642b726b044.iso",
             "debian-13.iso",
         ] {
-            assert_eq!(iso_owner(other), None, "{other}");
+            assert_eq!(IsoFile::named(other), None, "{other}");
         }
     }
 }

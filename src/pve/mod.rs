@@ -39,7 +39,7 @@ pub use client::Client;
 pub use encode::{component, decoded, form, percent};
 pub(crate) use encode::{hex, path};
 pub use firewall::{FirewallRule, OUR_RULE, SecurityGroup};
-pub use isos::{iso_name, iso_owner, iso_volume};
+pub use isos::{IsoFile, IsoOwner, iso_name, iso_volume};
 pub use names::CALLS;
 pub use pem::certificates;
 pub use resources::{ClusterResources, GuestPromise, GuestResource, HostResource, StorageResource};

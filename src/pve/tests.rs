@@ -79,7 +79,7 @@ async fn place(client: &Client) {
 /// Calls about images of CDs.
 async fn images(client: &Client) {
     client.isos("pve1", "local").await.expect("isos");
-    let name = super::iso_name(9001, b"an image");
+    let name = super::iso_name(&super::IsoOwner::of("u/home", "default"), 9001, b"an image");
     let sent = client.upload_iso("pve1", "local", &name, b"an image").await;
     sent.expect("upload");
     let removed = client

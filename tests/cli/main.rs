@@ -23,6 +23,7 @@ mod site;
 mod strangers;
 mod tasks;
 mod tasks_on_hosts;
+mod template_clusters;
 mod template_scripts;
 mod template_trial;
 mod templates;

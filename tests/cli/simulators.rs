@@ -26,7 +26,7 @@ pub(crate) struct Simulators {
     pub(crate) pve: String,
     pub(crate) fingerprint: String,
     pub(crate) kube: String,
-    _processes: [Process; 2],
+    processes: [Process; 2],
 }
 
 /// Starts a simulator and reads what it says once it listens: so many lines, the word before each cut off.
@@ -83,9 +83,15 @@ impl Simulators {
             pve: said[0].clone(),
             fingerprint: said[1].clone(),
             kube: at_kube[0].clone(),
-            _processes: [pve, kube],
+            processes: [pve, kube],
             folder,
         }
+    }
+
+    /// A process of this program that runs.
+    pub(crate) fn process(&self) -> u32 {
+        let [pve, _] = &self.processes;
+        pve.0.id()
     }
 
     /// Where a file lies.

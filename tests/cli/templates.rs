@@ -19,7 +19,7 @@ use super::simulators::Simulators;
 use super::terminal::on_terminal;
 use super::{program, text};
 
-const IMAGE: &str = "https://images.example/debian-13.qcow2";
+pub(crate) const IMAGE: &str = "https://images.example/debian-13.qcow2";
 pub(crate) const SUM: &str = "5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef";
 
 /// A guest whose agent answers once it has booted. What is run in it is kept and not run: the scripts are for a template.
@@ -66,12 +66,27 @@ exec)
 esac
 "#;
 
-/// Files of a host's own storages, as root of this machine reaches them.
+/// Files of a host's own storages, as root of this machine reaches them: no resolver knows a host's name, and of two clusters the second,
+/// `west`, has other addresses. What it was called with is kept.
 const SSH: &str = r#"#!/bin/sh
 for word in "$@"; do script=$word; done
-host=
-for word in "$@"; do case $word in root@*) host=${word#root@} ;; esac; done
-exec sh -c "$(printf %s "$script" | sed "s#'/var/lib/vz#'$FILES/$host/var/lib/vz#g")"
+address=
+for word in "$@"; do case $word in root@*) address=${word#root@} ;; esac; done
+mkdir -p "$FILES"
+printf '%s\n' "$*" >>"$FILES/ssh.log"
+case $address in
+192.0.2.*) files=$FILES ;;
+198.51.100.*) files=$FILES/west ;;
+*)
+  echo "ssh: Could not resolve hostname $address: Name or service not known" >&2
+  exit 255
+  ;;
+esac
+host=pve$((${address##*.} - 10))
+if test -e "$FILES/at-$address"; then host=$(cat "$FILES/at-$address"); fi
+called=$host
+if test -e "$FILES/called-$address"; then called=$(cat "$FILES/called-$address"); fi
+exec sh -c "uname() { echo $called.example.com; }; $(printf %s "$script" | sed "s#'/var/lib/vz#'$files/$host/var/lib/vz#g")"
 "#;
 
 /// A cluster of three hosts with local storage.
@@ -91,9 +106,23 @@ impl Bench {
         Bench::of(PveSpec::default())
     }
 
-    fn of(mut spec: PveSpec) -> Bench {
+    pub(crate) fn of(mut spec: PveSpec) -> Bench {
         let folder = tempfile::tempdir().expect("a folder");
-        let files = format!("{}/files/{{host}}/var/lib/vz", folder.path().display());
+        let files = folder.path().join("files");
+        let simulators = Bench::cluster(folder, &mut spec, &files);
+        let config = simulators.config(&simulators.path("admin.conf"), "built", "9100-9120");
+        let bench = Bench { simulators, config };
+        bench.define("kubernetes = \"1.34\"", SUM);
+        bench
+    }
+
+    /// A cluster on which templates can be built, in a folder of its own, with the hosts' files at `files`.
+    pub(crate) fn cluster(
+        folder: tempfile::TempDir,
+        spec: &mut PveSpec,
+        files: &Path,
+    ) -> Simulators {
+        let files = format!("{}/{{host}}/var/lib/vz", files.display());
         for storage in &mut spec.storages {
             if storage.name == "local" {
                 "backup,import,iso,snippets,vztmpl".clone_into(&mut storage.content);
@@ -116,11 +145,7 @@ impl Bench {
         }
         script(&folder.path().join("guest"), GUEST);
         script(&folder.path().join("bin/ssh"), SSH);
-        let simulators = Simulators::with_guests(folder, &spec);
-        let config = simulators.config(&simulators.path("admin.conf"), "built", "9100-9120");
-        let bench = Bench { simulators, config };
-        bench.define("kubernetes = \"1.34\"", SUM);
-        bench
+        Simulators::with_guests(folder, spec)
     }
 
     /// The definition of the template, on each host's own storage.
@@ -199,7 +224,7 @@ impl Bench {
     }
 
     /// Rows of `template list`, without their ages.
-    fn listed(&self) -> Vec<String> {
+    pub(crate) fn listed(&self) -> Vec<String> {
         let said = self.good(&["list", "-o", "wide"]);
         // Below the table stands what is said of old ones.
         let rows = said.lines().skip(1).take_while(|line| !line.is_empty());
@@ -631,6 +656,7 @@ pub(crate) fn make_trial(simulators: &Simulators, template: u32, vmid: u32) {
         definition: String::new(),
         stage: BuildStage::Trial,
         by: "pve1/0".to_owned(),
+        machine: None,
         begun: 1_795_000_000,
         unknown: [].into(),
     };

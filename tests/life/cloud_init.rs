@@ -1,13 +1,16 @@
 //! What cloud-init is told on an ISO of the machine's own, and machines that join by it where the guest agent runs no commands.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pve_autoscaler::model::time::Span;
+use pve_autoscaler::pve::transport::memory::RouterTransport;
+use pve_autoscaler::pve::{Client, ConfigUpdate, IsoOwner, iso_name};
 use pve_autoscaler::sim::faults::{CallCounter, Kill, KillMoment};
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::{Distribution, KubeSpec};
-use pve_autoscaler::sim::pve::{AdminAct, PveSpec};
+use pve_autoscaler::sim::pve::{AdminAct, Pve, PveSpec};
 use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 use pve_autoscaler::sim::world::WorldSpec;
 use serde_json::Value;
@@ -35,7 +38,7 @@ pub(crate) fn first_boot() -> String {
 }
 
 /// Guests whose agent runs no commands, as in RHEL 10.
-fn silent() -> GuestSpec {
+pub(crate) fn silent() -> GuestSpec {
     GuestSpec {
         guest_exec: false,
         ..GuestSpec::default()
@@ -341,38 +344,157 @@ fn a_crash_at_any_call_of_a_first_boot_leaves_nothing() {
     assert!(kinds.iter().all(|seen| *seen), "{tried:?}");
 }
 
-/// An image of a VM that is gone, and nobody knows of: it is swept away. Those of others stay.
+/// PVE as its administrator reaches it.
+pub(crate) fn administrator(pve: &Pve) -> Client {
+    Client::new(Arc::new(RouterTransport::new(pve.router_as("root@pam"))))
+}
+
+/// The name of an image of this installation's in a region.
+pub(crate) fn own_name(scene: &Scene, region: &str, vmid: u32) -> String {
+    let spaces = scene.world.kube.objects("v1", "Namespace");
+    let mut uids = spaces.iter().filter_map(|space| {
+        let about = &space["metadata"];
+        about["uid"]
+            .as_str()
+            .filter(|_| about["name"] == "kube-system")
+    });
+    let uid = uids.next().expect("there is kube-system");
+    iso_name(
+        &IsoOwner::of(&format!("{uid}/default"), region),
+        vmid,
+        b"an image",
+    )
+}
+
+/// The names of all images, in their order.
+pub(crate) fn names(pve: &Pve) -> Vec<String> {
+    let isos = pve.isos().into_iter();
+    let named = isos.map(|iso| iso.volume.split_once(":iso/").expect("an ISO").1.to_owned());
+    named.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// An image of a VM that is gone, and nobody knows of: it is swept away. Those of others stay: another cluster's or region's of the same
+/// VMID, and what an older version brought, of which nothing says whose it is.
 #[test]
 fn what_nobody_needs_is_swept_away() {
-    use pve_autoscaler::pve::transport::memory::RouterTransport;
     simulate(async {
         let scene = Scene::new(5, &first_boot(), silent());
-        let router = scene.world.pve.router_as("root@pam");
-        let client =
-            pve_autoscaler::pve::Client::new(std::sync::Arc::new(RouterTransport::new(router)));
-        let (left, others) = (
+        let client = administrator(&scene.world.pve);
+        let left = own_name(&scene, "default", 9105);
+        let of_west = own_name(&scene, "west", 9105);
+        let others = [
+            "debian-13.iso",
+            "pve-autoscaler-7000-0123456789abcdef.iso",
+            "pve-autoscaler-9105-0123456789ab-0123456789abcdef.iso",
             "pve-autoscaler-9105-0123456789abcdef.iso",
-            ["pve-autoscaler-7000-0123456789abcdef.iso", "debian-13.iso"],
-        );
-        for name in [left].iter().chain(&others) {
+            &of_west,
+        ];
+        for name in [&*left].iter().chain(&others) {
             let sent = client.upload_iso("pve2", "local", name, b"an image").await;
             sent.expect("it is sent");
         }
         tokio::time::sleep(Duration::from_secs(2)).await;
-        assert_eq!(scene.world.pve.isos().len(), 3);
+        assert_eq!(names(&scene.world.pve).len(), 6);
         let none = Workload::visit("none", 0, WorkloadPods::of("1", "1Gi"), Span::minutes(1));
         scene.live(None, 0, none, Duration::from_mins(4)).await;
-        let volumes: Vec<String> = scene
-            .world
-            .pve
-            .isos()
-            .into_iter()
-            .map(|iso| iso.volume)
-            .collect();
-        assert_eq!(volumes.len(), 2, "{volumes:?}");
-        assert!(
-            !volumes.iter().any(|volume| volume.ends_with(left)),
-            "{volumes:?}"
-        );
+        let mut wanted = others.map(str::to_owned);
+        wanted.sort();
+        assert_eq!(names(&scene.world.pve), wanted);
+    });
+}
+
+/// A storage for ISOs that another installation has, too, with machines of the same VMIDs: a machine of ours comes, gets Ready, and goes,
+/// and so does an hour's sweep, and the other's images are there all the while.
+#[test]
+fn images_of_another_installation_stay_on_a_shared_storage() {
+    simulate(async {
+        let config = first_boot().replace("storage = \"local\"", "storage = \"shared\"");
+        let scene = Scene::of(WorldSpec {
+            seed: 5,
+            pve: with_shared_isos("sim"),
+            kube: KubeSpec::default(),
+            guests: silent(),
+            config,
+        });
+        let client = administrator(&scene.world.pve);
+        let others = [
+            "pve-autoscaler-9100-0123456789ab-0123456789abcdef.iso",
+            "pve-autoscaler-9100-0123456789abcdef.iso",
+        ];
+        for name in others {
+            let sent = client.upload_iso("pve2", "shared", name, b"an image").await;
+            sent.expect("it is sent");
+        }
+        let (mut seen, mut texts) = (BTreeSet::new(), Vec::new());
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, visit(), Duration::from_mins(70)) => {}
+            () = watch(&scene, &mut seen, &mut texts) => {}
+        }
+        assert_eq!(scene.machines_made(), 1);
+        // The machine had one of its own.
+        assert_eq!(seen.len(), 3, "{seen:?}");
+        assert_eq!(names(&scene.world.pve), others.map(str::to_owned));
+    });
+}
+
+/// A cluster whose shared storage takes ISOs.
+pub(crate) fn with_shared_isos(name: &str) -> PveSpec {
+    let mut spec = PveSpec {
+        cluster: name.to_owned(),
+        ..PveSpec::default()
+    };
+    let shared = spec.storages.iter_mut().find(|of| of.name == "shared");
+    shared.expect("it is there").content.push_str(",iso");
+    spec
+}
+
+/// An older version brought the image, whose name has the VMID alone: the VM has it in a drive, and so it goes as ever.
+#[test]
+fn an_image_that_an_older_version_brought_goes_with_its_vms_proof() {
+    const OLD: &str = "pve-autoscaler-9100-0123456789abcdef.iso";
+    simulate(async {
+        let config = first_boot().replace("storage = \"local\"", "storage = \"shared\"");
+        let scene = Scene::of(WorldSpec {
+            seed: 5,
+            pve: with_shared_isos("sim"),
+            kube: KubeSpec::default(),
+            guests: silent(),
+            config,
+        });
+        let client = administrator(&scene.world.pve);
+        let sent = client.upload_iso("pve2", "shared", OLD, b"an image").await;
+        sent.expect("it is sent");
+        let mut put = false;
+        let puts = async {
+            loop {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                let vms = scene.world.pve.vms().into_iter();
+                let mut running = vms.filter(|vm| vm.vmid == 9100 && vm.running);
+                let Some(vm) = running.next().filter(|_| !put) else {
+                    continue;
+                };
+                let mut drives = vm
+                    .config
+                    .iter()
+                    .filter(|(_, drive)| drive.contains(":iso/"));
+                let (drive, _) = drives.next().expect("it starts with its image");
+                let set = [(drive.clone(), format!("shared:iso/{OLD},media=cdrom"))];
+                let update = ConfigUpdate {
+                    set: set.into(),
+                    ..ConfigUpdate::default()
+                };
+                put = client.update_config(&vm.host, 9100, &update).await.is_ok();
+            }
+        };
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, visit(), Duration::from_mins(6)) => {}
+            () = puts => {}
+        }
+        assert!(put, "the VM has it");
+        assert_eq!(scene.machines_made(), 1);
+        assert_eq!(names(&scene.world.pve), Vec::<String>::new());
+        scene.nothing_is_left();
     });
 }

@@ -9,6 +9,7 @@ use pve_autoscaler::sim::pve::{AdminAct, VmFacts};
 use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 
 use crate::HASTY;
+use crate::cloud_init::{administrator, names, own_name, with_isos};
 use crate::common::{Scene, simulate};
 
 const MINUTE: Duration = Duration::from_mins(1);
@@ -102,6 +103,50 @@ fn it_goes_when_its_time_is_over_across_a_restart() {
             () = looks => {}
         }
         scene.nothing_is_left();
+    });
+}
+
+/// A pool that keeps failed machines, whose data for cloud-init are on ISOs.
+fn scene_with_isos() -> Scene {
+    let config = with_isos("", "").replace(
+        "max = 3\n",
+        "max = 3\nkeep_failed = 1\nkeep_failed_for = \"30m\"\n",
+    );
+    let guests = GuestSpec {
+        fates: BTreeMap::from([(0, GuestFault::JoinFails)]),
+        ..GuestSpec::default()
+    };
+    Scene::new(5, &config, guests)
+}
+
+/// What is on its ISO can be read by whoever has a login on the host: it goes with the failure, and one that a crash left is swept away
+/// while the machine is kept.
+#[test]
+fn the_image_of_a_kept_machine_goes_with_its_failure() {
+    simulate(async {
+        let scene = scene_with_isos();
+        let looks = async {
+            tokio::time::sleep(4 * MINUTE).await;
+            assert_eq!(is_kept(&scene), None);
+            assert_eq!(names(&scene.world.pve), Vec::<String>::new());
+            let kept = machines(&scene).into_iter().find(|vm| vm.vmid == 9100);
+            let kept = kept.expect("it is kept");
+            assert!(!format!("{kept:?}").contains(".iso,"), "{kept:?}");
+            let client = administrator(&scene.world.pve);
+            let left = own_name(&scene, "default", 9100);
+            let sent = client.upload_iso(&kept.host, "local", &left, b"an image");
+            sent.await.expect("it is sent");
+            tokio::time::sleep(5 * MINUTE).await;
+            assert_eq!(is_kept(&scene), None);
+            assert_eq!(names(&scene.world.pve), Vec::<String>::new());
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = scene.live_and_stop(5 * MINUTE, web(Span::minutes(60)), 12 * MINUTE) => {}
+            () = looks => {}
+        }
+        assert_eq!(scene.findings(), Vec::<String>::new());
     });
 }
 

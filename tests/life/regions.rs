@@ -15,6 +15,7 @@ use pve_autoscaler::sim::world::WorldSpec;
 use serde_json::Value;
 
 use crate::HASTY;
+use crate::cloud_init::{names, silent, with_shared_isos};
 use crate::common::{Scene, simulate};
 
 /// The configuration: a pool in each region.
@@ -58,6 +59,58 @@ fn scene_of(seed: u64, config: String) -> Scene {
         config,
     };
     Scene::with_regions(spec, [("west".to_owned(), cluster("west"))].into())
+}
+
+/// Both clusters have one storage for ISOs, and machines of the same VMIDs come to both at the same time: each has the image that it
+/// boots with until it is Ready, and none is left.
+#[test]
+fn images_of_two_regions_lie_on_one_storage() {
+    simulate(async {
+        let isos = "storage = \"shared\"\n[instance_type.small]";
+        let config = config()
+            .replace(
+                "[instance_type.small]",
+                &format!("[template.debian.cloud_init]\n{isos}"),
+            )
+            .replace(
+                "[pool.western]",
+                "[template.debian-west.cloud_init]\nstorage = \"shared\"\n[pool.western.join]\ndelivery = \"cloud-init\"\n[pool.western]",
+            )
+            .replace(
+                "[scale_up]",
+                "[pool.general.join]\ndelivery = \"cloud-init\"\n[scale_up]",
+            );
+        let spec = WorldSpec {
+            seed: 16,
+            pve: with_shared_isos("east"),
+            kube: KubeSpec::default(),
+            guests: silent(),
+            config,
+        };
+        let further = [("west".to_owned(), with_shared_isos("west"))].into();
+        let scene = Scene::with_regions(spec, further);
+        let west = &scene.world.further["west"].pve;
+        scene.world.pve.share_isos(west);
+        let mut seen = BTreeSet::new();
+        let watch = async {
+            loop {
+                seen.extend(names(&scene.world.pve));
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        let pods = WorkloadPods::of("1500m", "1Gi");
+        let workload = Workload::visit("web", 5, pods, Span::seconds(240));
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, workload, Duration::from_mins(14)) => {}
+            () = watch => {}
+        }
+        // One image a machine; that somebody else removed one would be seen in a second one of its VMID, or in a machine that failed.
+        assert_eq!(seen.len(), 5, "{seen:?}");
+        let vmids = seen.iter().filter_map(|name| name.split('-').nth(2));
+        assert!(vmids.collect::<BTreeSet<_>>().len() < 5, "{seen:?}");
+        scene.nothing_is_left();
+    });
 }
 
 fn machines(pve: &Pve) -> BTreeSet<u32> {

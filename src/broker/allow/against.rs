@@ -9,7 +9,7 @@ use crate::config::vm_options;
 use crate::model::mark::{self, Mark, Ownership};
 use crate::model::pci::PciDevice;
 use crate::model::topology::is_numa;
-use crate::pve::{FirewallRule, MAX_QUEUES, Net, VmConfig, iso_volume};
+use crate::pve::{FirewallRule, IsoFile, MAX_QUEUES, Net, VmConfig, iso_volume};
 
 use super::{AdmittedCall, BrokerPolicy, VmProof};
 
@@ -61,7 +61,7 @@ pub(in crate::broker) fn check(
     pci_devices(policy, call, mark)?;
     named_options(policy, call, mark, config)?;
     own_cpus(policy, call, mark)?;
-    iso_drives(call, mark, config)?;
+    iso_drives(policy, call, mark, config)?;
     if let Some(key) = call.param("disk") {
         let disk = config.disks.get(key);
         if disk.is_none_or(|disk| disk.cdrom || disk.cloud_init || disk.storage.is_empty()) {
@@ -94,8 +94,22 @@ fn beside_configuration(
         "move-to-pool" => its_resource_pool(policy, call, mark),
         "add-security-group" => its_security_group(policy, call, mark),
         "switch-firewall-on" => its_firewall(policy, mark),
+        "upload-iso" => its_iso(policy, call, mark),
         _ => Ok(()),
     }
+}
+
+/// The file's name says that it is this machine's, of this cluster and region.
+fn its_iso(policy: &BrokerPolicy, call: &AdmittedCall, mark: &Mark) -> Result<(), String> {
+    let file = call.param("filename").and_then(IsoFile::named);
+    let owner = policy.iso_owner(&mark.cluster);
+    if file.is_some_and(|file| file.is_of(&owner, mark.vmid)) {
+        return Ok(());
+    }
+    Err(format!(
+        "parameter filename: it is no ISO of VM {} of this cluster and region",
+        mark.vmid
+    ))
 }
 
 /// The file says that the firewall of this template's machines is switched on.
@@ -321,8 +335,17 @@ pub(in crate::broker) fn own_cpu_keys(
 
 /// The machine's own ISO for cloud-init, in a CD drive that holds nothing of somebody else's, or in the place of PVE's own drive for
 /// cloud-init, which alone may be deleted.
-fn iso_drives(call: &AdmittedCall, mark: &Mark, config: &VmConfig) -> Result<(), String> {
-    let own = |volume: &str| iso_volume(volume).is_some_and(|(_, vmid)| vmid == mark.vmid);
+fn iso_drives(
+    policy: &BrokerPolicy,
+    call: &AdmittedCall,
+    mark: &Mark,
+    config: &VmConfig,
+) -> Result<(), String> {
+    let owner = policy.iso_owner(&mark.cluster);
+    let own =
+        |volume: &str| iso_volume(volume).is_some_and(|(_, file)| file.is_of(&owner, mark.vmid));
+    // What an older program put in.
+    let old = |volume: &str| iso_volume(volume).is_some_and(|(_, file)| file.may_be_of(mark.vmid));
     for (name, value) in &call.params {
         if number(name, "ide").is_none() {
             continue;
@@ -337,7 +360,9 @@ fn iso_drives(call: &AdmittedCall, mark: &Mark, config: &VmConfig) -> Result<(),
         let now = config.disks.get(name.as_str());
         let free = now.is_none_or(|disk| {
             let empty = disk.cdrom && disk.volume == "none";
-            own(&disk.volume) || (volume != "none" && (disk.cloud_init || empty))
+            own(&disk.volume)
+                || old(&disk.volume)
+                || (volume != "none" && (disk.cloud_init || empty))
         });
         if !free {
             return Err(format!("parameter {name}: the VM has something else there"));

@@ -223,7 +223,7 @@ fn iso(
     let named = params.iter().find(|(name, _)| name == "filename");
     let name = place.segments.last().filter(|_| named.is_none());
     let name = named.map(|(_, file)| file).or(name);
-    let vmid = name.and_then(|name| pve::iso_owner(name));
+    let vmid = name.and_then(|name| Some(pve::IsoFile::named(name)?.vmid));
     vmid.filter(|vmid| policy.in_range(*vmid))
         .ok_or_else(|| "the file is no ISO of a VM in the configured range".to_owned())
 }
@@ -283,7 +283,7 @@ fn fits(pattern: &[PathSegment], segments: &[String]) -> Option<RequestPath> {
             }
             PathSegment::Storage if values::is_storage(have) => place.storage = Some(have.clone()),
             PathSegment::Isos if place.is_isos(have) => {}
-            PathSegment::Iso if pve::iso_owner(have).is_some() => {}
+            PathSegment::Iso if pve::IsoFile::named(have).is_some() => {}
             PathSegment::Position => place.position = Some(values::position(have)?),
             PathSegment::Fixed(_)
             | PathSegment::Host

@@ -55,7 +55,7 @@ fn filled(pattern: &str) -> String {
         .replace("{pos}", "0")
         .replace(
             "{volume}",
-            "x1%3Aiso/pve-autoscaler-9001-0123456789abcdef.iso",
+            "x1%3Aiso/pve-autoscaler-9001-ab3a9a27d9c0-0123456789abcdef.iso",
         )
         .replace(
             "{upid}",

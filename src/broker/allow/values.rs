@@ -11,7 +11,7 @@ use crate::model::mark::{self, Mark, Ownership};
 use crate::model::network::fixed_addresses;
 use crate::model::region::VMIDS;
 use crate::model::topology::Pinning;
-use crate::pve::{MAX_STDIN, Net, OUR_RULE, Upid, component, decoded, iso_owner, iso_volume};
+use crate::pve::{IsoFile, MAX_STDIN, Net, OUR_RULE, Upid, component, decoded, iso_volume};
 
 use super::BrokerPolicy;
 
@@ -157,9 +157,10 @@ pub(super) fn iso(_: &BrokerPolicy, value: &str) -> ValueCheck {
     when(value == "iso", "iso")
 }
 
-/// The name of an ISO for cloud-init of a VM in the range.
+/// The name of an ISO for cloud-init of a VM in the range; whose machine's it is, is compared with the VM's mark in `against`.
 pub(super) fn our_iso(policy: &BrokerPolicy, value: &str) -> ValueCheck {
-    let ours = iso_owner(value).is_some_and(|vmid| policy.in_range(vmid));
+    let named = IsoFile::named(value).filter(|file| file.owner.is_some());
+    let ours = named.is_some_and(|file| policy.in_range(file.vmid));
     when(ours, "the name of an ISO of a VM in the configured range")
 }
 

@@ -7,7 +7,9 @@ use serde_json::Value;
 use super::rig::{rig, rig_with};
 use super::world::{HOST, policy};
 
-const ISO: &str = "pve-autoscaler-9001-0123456789abcdef.iso";
+/// Of the same VMID.
+const OF_OTHERS: &str = "pve-autoscaler-9001-0123456789ab-0123456789abcdef.iso";
+const ISO: &str = "pve-autoscaler-9001-ab3a9a27d9c0-0123456789abcdef.iso";
 
 fn upload(storage: &str) -> String {
     format!("/nodes/{HOST}/storage/{storage}/upload")
@@ -41,13 +43,31 @@ async fn an_iso_comes_as_a_file_for_a_machine_of_ours() {
     );
     for (storage, name) in [
         ("ceph", ISO),
-        ("local", "pve-autoscaler-8999-0123456789abcdef.iso"),
-        ("local", "pve-autoscaler-09001-0123456789abcdef.iso"),
-        ("local", "../pve-autoscaler-9001-0123456789abcdef.iso"),
-        ("local", "pve-autoscaler-9001-0123456789abcdef.img"),
+        (
+            "local",
+            "pve-autoscaler-8999-ab3a9a27d9c0-0123456789abcdef.iso",
+        ),
+        (
+            "local",
+            "pve-autoscaler-09001-ab3a9a27d9c0-0123456789abcdef.iso",
+        ),
+        (
+            "local",
+            "../pve-autoscaler-9001-ab3a9a27d9c0-0123456789abcdef.iso",
+        ),
+        (
+            "local",
+            "pve-autoscaler-9001-ab3a9a27d9c0-0123456789abcdef.img",
+        ),
         ("local", "debian-13.iso"),
+        // As older programs wrote it, and of another cluster or region.
+        ("local", "pve-autoscaler-9001-0123456789abcdef.iso"),
+        ("local", OF_OTHERS),
         // In the range, and not ours.
-        ("local", "pve-autoscaler-9002-0123456789abcdef.iso"),
+        (
+            "local",
+            "pve-autoscaler-9002-ab3a9a27d9c0-0123456789abcdef.iso",
+        ),
     ] {
         let rig = super::rig::rig();
         let reply = rig.send("POST", &upload(storage), &with(name)).await;
@@ -71,40 +91,60 @@ async fn an_iso_comes_as_a_file_for_a_machine_of_ours() {
     }
 }
 
+/// A broker that has seen a machine of its cluster.
+async fn bound_rig() -> super::rig::Rig {
+    let rig = rig();
+    let params = [("content", "iso"), ("filename", ISO), ("file", "eA==")];
+    let reply = rig.send("POST", &upload("local"), &params).await;
+    assert_eq!(reply.outcome, "done", "{reply:?}");
+    rig
+}
+
 #[tokio::test]
 async fn only_isos_of_the_range_go_and_are_told_of() {
     let at = |volume: &str| format!("/nodes/{HOST}/storage/local/content/{volume}");
-    let gone = rig();
-    let reply = gone
-        .send(
-            "DELETE",
-            &at("local%3Aiso/pve-autoscaler-9077-0123456789abcdef.iso"),
-            &[],
-        )
-        .await;
+    let gone = "local%3Aiso/pve-autoscaler-9077-ab3a9a27d9c0-0123456789abcdef.iso";
+    // The broker knows whose ISOs are ours by the first machine that it sees.
+    let strange = rig();
+    let reply = strange.send("DELETE", &at(gone), &[]).await;
+    strange.refused(&reply, "no machine was seen");
+    let rig_of_ours = bound_rig().await;
+    let reply = rig_of_ours.send("DELETE", &at(gone), &[]).await;
     assert_eq!(reply.outcome, "done", "{reply:?}");
+    // An older program's name says nothing of its cluster: the VM must be ours.
+    let old = |vmid: u32| {
+        at(&format!(
+            "local%3Aiso/pve-autoscaler-{vmid}-0123456789abcdef.iso"
+        ))
+    };
+    let reply = rig_of_ours.send("DELETE", &old(9001), &[]).await;
+    assert_eq!(reply.outcome, "done", "{reply:?}");
+    let reply = rig_of_ours.send("DELETE", &old(9077), &[]).await;
+    assert_ne!(reply.outcome, "done", "no VM proves it");
     for volume in [
         "local%3Aiso/debian-13.iso",
-        "local%3Aiso/pve-autoscaler-8999-0123456789abcdef.iso",
-        "ceph%3Aiso/pve-autoscaler-9001-0123456789abcdef.iso",
-        "local%3Aimport/pve-autoscaler-9001-0123456789abcdef.iso",
-        "local%3Aiso%2Fpve-autoscaler-9001-0123456789abcdef.iso",
-        "local%3Aiso/..%2Fpve-autoscaler-9001-0123456789abcdef.iso",
+        "local%3Aiso/pve-autoscaler-8999-ab3a9a27d9c0-0123456789abcdef.iso",
+        "ceph%3Aiso/pve-autoscaler-9001-ab3a9a27d9c0-0123456789abcdef.iso",
+        "local%3Aimport/pve-autoscaler-9001-ab3a9a27d9c0-0123456789abcdef.iso",
+        "local%3Aiso%2Fpve-autoscaler-9001-ab3a9a27d9c0-0123456789abcdef.iso",
+        "local%3Aiso/..%2Fpve-autoscaler-9001-ab3a9a27d9c0-0123456789abcdef.iso",
         "local%3Avm-9001-disk-0",
+        &format!("local%3Aiso/{OF_OTHERS}"),
     ] {
-        let rig = rig();
+        let rig = bound_rig().await;
         let reply = rig.send("DELETE", &at(volume), &[]).await;
-        rig.refused(&reply, volume);
+        assert_eq!(reply.outcome, "refused-by-broker", "{volume}: {reply:?}");
+        assert_eq!(rig.world.changes().len(), 1, "the upload alone: {volume}");
     }
     let body = br#"{"data":[
-        {"volid":"local:iso/pve-autoscaler-9001-0123456789abcdef.iso","size":7,"content":"iso","ctime":3},
-        {"volid":"local:iso/pve-autoscaler-8000-0123456789abcdef.iso","size":7},
+        {"volid":"local:iso/pve-autoscaler-9001-ab3a9a27d9c0-0123456789abcdef.iso","size":7,"content":"iso","ctime":3},
+        {"volid":"local:iso/pve-autoscaler-8000-ab3a9a27d9c0-0123456789abcdef.iso","size":7},
         {"volid":"local:iso/debian-13.iso","size":7}]}"#;
     let told = crate::broker::reach::our_files(&policy(), body).expect("a list");
     let told: Value = serde_json::from_slice(&told).expect("JSON");
     assert_eq!(
         told["data"],
-        serde_json::json!([{"volid": "local:iso/pve-autoscaler-9001-0123456789abcdef.iso", "size": 7, "content": "iso"}])
+        serde_json::json!([{"volid": "local:iso/pve-autoscaler-9001-ab3a9a27d9c0-0123456789abcdef.iso", "size": 7, "content": "iso"}])
     );
     let mut without = policy();
     without.allow.iso_storages.clear();
@@ -115,22 +155,29 @@ async fn only_isos_of_the_range_go_and_are_told_of() {
     rig.refused(&reply, "no storage for ISOs");
 }
 
-const OWN: &str = "local:iso/pve-autoscaler-9001-0123456789abcdef.iso,media=cdrom";
-const OF_9003: &str = "local:iso/pve-autoscaler-9003-0123456789abcdef.iso,media=cdrom";
-const ELSEWHERE: &str = "ceph:iso/pve-autoscaler-9001-0123456789abcdef.iso,media=cdrom";
-const WRITABLE: &str = "local:iso/pve-autoscaler-9001-0123456789abcdef.iso";
+const OWN: &str = "local:iso/pve-autoscaler-9001-ab3a9a27d9c0-0123456789abcdef.iso,media=cdrom";
+const OLD: &str = "local:iso/pve-autoscaler-9001-0123456789abcdef.iso,media=cdrom";
+const OTHERS: &str = "local:iso/pve-autoscaler-9001-0123456789ab-0123456789abcdef.iso,media=cdrom";
+const OF_9003: &str = "local:iso/pve-autoscaler-9003-ab3a9a27d9c0-0123456789abcdef.iso,media=cdrom";
+const ELSEWHERE: &str =
+    "ceph:iso/pve-autoscaler-9001-ab3a9a27d9c0-0123456789abcdef.iso,media=cdrom";
+const WRITABLE: &str = "local:iso/pve-autoscaler-9001-ab3a9a27d9c0-0123456789abcdef.iso";
 const DEBIAN: &str = "local:iso/debian-13.iso,media=cdrom";
 const PVES: &str = "ceph:vm-9001-cloudinit,media=cdrom";
 const DISK: &str = "ceph:vm-9001-disk-1,size=8G";
 const NONE: &str = "none,media=cdrom";
 
 /// The drive that the VM has before and what is in it, what is written, and whether that may be.
-const WRITES: [(&str, &str, &str, &str, bool); 19] = [
+const WRITES: [(&str, &str, &str, &str, bool); 23] = [
     ("", "", "ide2", OWN, true),
     ("ide2", NONE, "ide2", OWN, true),
     ("ide2", PVES, "ide2", OWN, true),
     ("ide2", OWN, "ide2", NONE, true),
     ("ide2", OWN, "ide2", OWN, true),
+    ("ide2", OLD, "ide2", NONE, true),
+    ("ide2", OLD, "ide2", OWN, true),
+    ("ide2", NONE, "ide2", OLD, false),
+    ("ide2", NONE, "ide2", OTHERS, false),
     ("scsi1", PVES, "delete", "scsi1", true),
     ("", "", "delete", "scsi7", true),
     ("ide2", DEBIAN, "ide2", OWN, false),

@@ -80,6 +80,7 @@ pub(in crate::broker) fn policy() -> BrokerPolicy {
             template_names: vec![text("debian-13")],
             storages: vec![text("ceph")],
             iso_storages: vec![text("local")],
+            iso_region: Some(text("home")),
             bridges: vec![text("vmbr0"), text("vmbr1")],
             resource_pools: vec![text("k8s")],
             template_pools: [(text("debian-13"), text("k8s"))].into(),

@@ -16,7 +16,7 @@ use crate::controller::inspection::{can_hold, with_content};
 use crate::controller::nocloud;
 use crate::model::facts::Facts;
 use crate::model::memory::Memory;
-use crate::pve::iso_volume;
+use crate::pve::{IsoFile, IsoOwner, iso_volume};
 
 /// A machine as there may be one.
 const SAMPLE: Facts<'static> = Facts {
@@ -39,6 +39,8 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
         findings,
     );
     let mut looked = BTreeSet::new();
+    let cluster = region.cluster.as_ref();
+    let own = cluster.map(|cluster| IsoOwner::of(cluster, name));
     for (template, of) in templates::of(name, settings) {
         let Some(cloud_init) = &of.cloud_init else {
             continue;
@@ -64,18 +66,40 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
                 // What hinders that is told of the storage, or of the token.
                 continue;
             };
-            let left = isos.into_keys().filter(|volume| {
-                let owner = iso_volume(volume).map(|(_, vmid)| vmid);
-                owner.is_some_and(|vmid| !seen.resources.guests.contains_key(&vmid))
-            });
-            for volume in left {
-                findings
-                    .warning(format!(
-                        "template {template}: {volume} on host {host} is an ISO of a machine that is gone; the daemon removes it within an hour"
-                    ))
-                    .mend(format!("pvesm free {volume}, on {host}, where no daemon runs"));
+            for volume in isos.into_keys() {
+                let file = iso_volume(&volume).map(|(_, file)| file);
+                let gone = |file: &IsoFile| !seen.resources.guests.contains_key(&file.vmid);
+                if let Some(file) = file.filter(gone) {
+                    let about = format!("template {template}: {volume} on host {host}");
+                    judge_left(&about, &volume, (file.owner, own.as_ref()), findings);
+                }
             }
         }
+    }
+}
+
+/// An ISO of whose VMID no VM is there: by its name ours, another installation's on a shared storage, or, as older programs wrote it,
+/// anybody's.
+fn judge_left(
+    about: &str,
+    volume: &str,
+    (owner, own): (Option<IsoOwner>, Option<&IsoOwner>),
+    findings: &mut Findings,
+) {
+    match owner {
+        Some(owner) if own.is_none_or(|own| *own == owner) => findings
+            .warning(format!(
+                "{about} is an ISO of a machine that is gone; the daemon removes it within an hour"
+            ))
+            .mend(format!("pvesm free {volume}, on that host, where no daemon runs")),
+        Some(_) => {}
+        None => findings
+            .warning(format!(
+                "{about} is an ISO that an older version brought for a machine that is gone; its name does not say whose it is, and the daemon leaves it alone where nothing else does"
+            ))
+            .mend(format!(
+                "pvesm free {volume}, on that host, once you know that no other PVE cluster's machine of this VMID needs it"
+            )),
     }
 }
 

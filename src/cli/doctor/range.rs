@@ -9,8 +9,9 @@ use super::finding::Findings;
 use super::region::{RegionSeen, SeenRegion};
 use crate::cli::host_name;
 use crate::config::Settings;
+use crate::config::settings::Channel;
 use crate::controller::journal::{Journal, JournalEntry};
-use crate::controller::template_mark::{self, TemplateMark};
+use crate::controller::template_mark::{self, MarkedProcess, TemplateMark};
 use crate::model::action::is_being_made;
 use crate::model::cluster::Node;
 use crate::model::identity;
@@ -176,16 +177,18 @@ fn judge_trial(
         "region {region}: VM {vmid} in our range is of `pve-autoscaler template try`, which tries the template {template} with it"
     );
     let (host, _) = trial.by.split_once('/').unwrap_or_default();
-    match trial.builder(&host_name::in_pve()) {
-        Some(process) => findings.fine(format!("{about} and runs as process {process}")),
-        None if settings.templates.contains_key(template.as_str()) => findings
+    let here = settings.regions.get(region);
+    let here = host_name::mark_reader(here.is_some_and(|here| here.channel == Channel::Local));
+    match trial.process(&here) {
+        MarkedProcess::Running(process) => findings.fine(format!("{about} and runs as process {process}")),
+        _ if settings.templates.contains_key(template.as_str()) => findings
             .warning(format!(
                 "{about}; unless that runs on {host}, it was interrupted or told to keep the VM"
             ))
             .mend(format!(
                 "`pve-autoscaler template try {template}` removes it before it tries anew"
             )),
-        None => findings
+        _ => findings
             .warning(format!(
                 "{about}; unless that runs on {host}, it was interrupted or told to keep the VM, and the file has no such template any more"
             ))
@@ -346,6 +349,7 @@ mod tests {
                 definition: String::new(),
                 stage: template_mark::BuildStage::Trial,
                 by: by.to_owned(),
+                machine: None,
                 begun: 0,
                 unknown: [].into(),
             };

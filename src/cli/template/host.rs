@@ -8,15 +8,17 @@ use anyhow::{Context as _, bail};
 use tokio::time::{Instant, sleep};
 
 use super::definition::{self, BuildStep, DISK, TemplateVm};
+use super::files::HostFiles;
 use super::guest::{TemplateGuest, span};
-use super::{BuiltVm, TemplatePlace, TemplateRegion, files, snippets, tell_step};
-use crate::cli::host_name;
+use super::{BuiltVm, TemplatePlace, TemplateRegion, snippets, tell_step};
+use crate::clock::Clock;
 use crate::config::file::Build;
 use crate::controller::disk_storages;
 use crate::controller::inspection::{can_hold, with_content};
-use crate::controller::template_mark::{self, BuildStage, TemplateMark};
+use crate::controller::template_mark::{self, BuildStage, MarkReader, MarkedProcess, TemplateMark};
 use crate::model::foreign::ForeignText;
 use crate::model::network::without_fixed_addresses;
+use crate::model::time::Span;
 use crate::pve::building::Download;
 use crate::pve::remedy::{self, RemedyContext};
 use crate::pve::{
@@ -55,6 +57,7 @@ impl Builder<'_> {
     pub(super) async fn run(&self, found: &[BuiltVm]) -> anyhow::Result<u32> {
         let resources = self.place.client.resources().await?;
         let (storage, folder) = self.checked(&resources).await?;
+        let files = HostFiles::find(self.place, self.host).await?;
         self.clear(found).await?;
         let image = self.image().await?;
         let resources = self.place.client.resources().await?;
@@ -62,11 +65,13 @@ impl Builder<'_> {
         let vmid = mark.vmid;
         let file = snippets::file_name(self.name, vmid);
         let path = format!("{folder}/snippets/{file}");
-        files::write(self.host, &path, &definition::vendor_data(self.build)).await?;
+        files
+            .write(&path, &definition::vendor_data(self.build))
+            .await?;
         let outcome = self.make(&mark, storage, (&image, &file)).await;
         // Nothing refers to it any more: the VM's configuration names it until it is a template.
         let unneeded = outcome.is_ok() || !self.keep_failed;
-        if unneeded && let Err(error) = files::remove(self.host, &path).await {
+        if unneeded && let Err(error) = files.remove(&path).await {
             self.say(&format!(
                 "{error:#}; nothing needs the file any more: `template prune` removes it when no VM {vmid} is there"
             ))?;
@@ -147,10 +152,16 @@ impl Builder<'_> {
             .iter()
             .filter(|built| *built.host == *self.host && !built.finished());
         for built in left {
-            if let Some(pid) = built.mark.builder(&host_name::in_pve()) {
+            let (here, longest) = (self.place.mark_reader(), longest(self.build));
+            if built
+                .mark
+                .may_be_under_way(&here, longest, Clock::System.now())
+            {
+                let vmid = built.vmid;
                 bail!(
-                    "VM {} is being built by process {pid}; wait for it, or end it",
-                    built.vmid
+                    "VM {vmid} is being built by {}{}",
+                    built.mark.tell_process(&here, longest),
+                    by_hand(&built.mark, &here, (vmid, self.host))
                 );
             }
             self.say(&format!(
@@ -205,14 +216,16 @@ impl Builder<'_> {
                 range.first, range.last
             )
         })?;
+        let here = self.place.mark_reader();
         Ok(TemplateMark {
             template: self.name.to_owned(),
             cluster: self.place.cluster.clone(),
             vmid,
             definition: template_mark::definition(self.build),
             stage: BuildStage::Building,
-            by: format!("{}/{}", host_name::in_pve(), std::process::id()),
-            begun: crate::clock::Clock::System.now().0 / 1_000,
+            by: format!("{}/{}", here.host, std::process::id()),
+            machine: Some(here.machine),
+            begun: Clock::System.now().0 / 1_000,
             unknown: [].into(),
         })
     }
@@ -432,6 +445,32 @@ impl Builder<'_> {
     async fn follow(&self, what: &str, task: Upid, within: Duration) -> anyhow::Result<()> {
         let say = |line: &str| self.say(&format!("  {line}"));
         follow(self.place, what, &task, within, say).await
+    }
+}
+
+/// The longest that a build can take once its VM has a mark: creation, growth, the steps in the guest, and what lies between them.
+pub(super) fn longest(build: &Build) -> Span {
+    let steps = u32::try_from(definition::steps(build).len()).unwrap_or(u32::MAX);
+    let guest = FIRST_BOOT * 2 + SHUTDOWN + SHORT * 4;
+    span(
+        guest.saturating_add(
+            build
+                .timeout
+                .0
+                .to_std()
+                .saturating_mul(steps.saturating_add(2)),
+        ),
+    )
+}
+
+/// How a VM whose process nobody sees from here is removed by a person who knows that it runs no more.
+pub(super) fn by_hand(mark: &TemplateMark, here: &MarkReader, (vmid, host): (u32, &str)) -> String {
+    if mark.process(here) == MarkedProcess::Elsewhere {
+        format!(
+            ". Where it runs no more, `qm stop {vmid}; qm destroy {vmid}` on {host} removes the VM now"
+        )
+    } else {
+        String::new()
     }
 }
 

@@ -23,14 +23,14 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use tokio::time::{Instant, sleep};
 
-use super::{CliFailure, channels, load, output, print, runtime};
+use super::{CliFailure, channels, host_name, load, output, print, runtime};
 use crate::broker::direct::Direct;
 use crate::config::Settings;
 use crate::config::file::Build;
 use crate::config::settings::{Channel, TemplateSettings};
 use crate::config::storage_names::StorageNames;
 use crate::controller::disk_storages;
-use crate::controller::template_mark::{self, BuildStage, TemplateMark};
+use crate::controller::template_mark::{self, BuildStage, MarkReader, TemplateMark};
 use crate::model::region::GuestKind;
 use crate::model::words;
 use crate::pve::transport::Transport;
@@ -50,6 +50,10 @@ const LOOK: Duration = Duration::from_secs(1);
 /// A region, and whose templates are ours in it.
 #[derive(Debug)]
 struct TemplateRegion {
+    /// Its name in the configuration.
+    region: String,
+    /// It is the PVE cluster of this host; one behind a token may be another, with hosts of the same names.
+    local: bool,
     client: Client,
     /// `kubernetes.name`: another cluster's configuration may name a template alike.
     cluster: String,
@@ -76,17 +80,24 @@ impl BuiltVm {
 }
 
 impl TemplateRegion {
-    fn open(settings: &Settings, region: &str) -> anyhow::Result<TemplateRegion> {
-        let found = settings.regions.get(region);
-        let region = found.with_context(|| format!("there is no region {region}"))?;
+    fn open(settings: &Settings, name: &str) -> anyhow::Result<TemplateRegion> {
+        let found = settings.regions.get(name);
+        let region = found.with_context(|| format!("there is no region {name}"))?;
         let transport: Arc<dyn Transport> = match region.channel {
             Channel::Local => Arc::new(Direct::open().map_err(|why| anyhow!("{why}"))?),
             Channel::Token { .. } => channels::open(region, &settings.broker.socket)?,
         };
         Ok(TemplateRegion {
+            region: name.to_owned(),
+            local: region.channel == Channel::Local,
             client: Client::new(transport),
             cluster: settings.broker.allow.cluster_name.clone(),
         })
+    }
+
+    /// This machine, as it reads and writes marks of VMs there.
+    fn mark_reader(&self) -> MarkReader {
+        host_name::mark_reader(self.local)
     }
 
     /// The VM's configuration, read now, if it is the template of this name.
@@ -332,7 +343,7 @@ pub(super) async fn build(settings: &Settings, options: &BuildOptions) -> Result
     for (name, (template, build)) in chosen(settings, &options.names)? {
         let place = TemplateRegion::open(settings, &template.region)?;
         let resources = place.client.resources().await?;
-        let hosts = hosts(settings, template, build, &resources, &options.hosts)?;
+        let hosts = hosts(settings, (name, build), &resources, &options.hosts)?;
         let vm_name = template.vm_name.as_deref().unwrap_or(name);
         let mut built = BTreeSet::new();
         for host in hosts {
@@ -386,8 +397,7 @@ fn current<'a>(found: &'a [BuiltVm], build: &Build, at: TemplatePlace<'_>) -> Op
 /// The hosts that get the template.
 fn hosts(
     settings: &Settings,
-    template: &TemplateSettings,
-    build: &Build,
+    (name, build): (&str, &Build),
     resources: &ClusterResources,
     named: &[String],
 ) -> anyhow::Result<Vec<String>> {
@@ -400,8 +410,8 @@ fn hosts(
     if !build.hosts.is_empty() {
         return Ok(build.hosts.clone());
     }
-    let pools = settings.policy.pools_in(&template.region);
-    let pools: Vec<_> = pools.map(|(_, pool)| pool).collect();
+    let pools = settings.policy.pools.values();
+    let pools: Vec<_> = pools.filter_map(|pool| pool.of_template(name)).collect();
     let wanted = |host: &str| pools.is_empty() || pools.iter().any(|pool| pool.may_use(host));
     let online = resources.hosts.iter().filter(|(_, host)| host.online);
     let having = online.filter(|(host, _)| {
@@ -419,7 +429,7 @@ fn hosts(
     let hosts: Vec<String> = apart.map(|(host, _)| host.to_string()).collect();
     if hosts.is_empty() {
         bail!(
-            "no host that is online and that a pool may use has the storage {} (storage of the build)",
+            "no host that is online and that a pool of template {name} may use has the storage {} (storage of the build)",
             build.storage
         );
     }

@@ -6,7 +6,7 @@ use crate::cli::complete;
 use crate::cli::examples;
 use crate::cli::output::OutputFormat;
 
-/// What to do with templates. Run it as root on a PVE host with channel = "local"; with a token it reaches the hosts by ssh too.
+/// What to do with templates. Run it as root on a PVE host with channel = "local"; a build with a token reaches the hosts by ssh, at the addresses that their PVE names.
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum TemplateCommand {
     /// Build every template that is missing or was built from another definition, on each host that needs it.

@@ -8,9 +8,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::snippets::{BuildSnippets, Cleaned};
-use super::{BuiltVm, TemplatePlace, TemplateRegion, chosen, tell};
+use super::{BuiltVm, TemplatePlace, TemplateRegion, chosen, host, tell};
 use crate::cli::CliFailure;
-use crate::cli::host_name;
 use crate::cli::output::OutputFormat;
 use crate::cli::table::table;
 use crate::clock::Clock;
@@ -112,7 +111,9 @@ async fn rows(
 ) -> anyhow::Result<Vec<(BuiltVm, TemplateRow)>> {
     let found = place.find(resources, name, build).await?;
     let wanted = template_mark::definition(build);
-    let now = Clock::System.now().0 / 1_000;
+    let time = Clock::System.now();
+    let now = time.0 / 1_000;
+    let (here, longest) = (place.mark_reader(), host::longest(build));
     let mut rows = Vec::new();
     for built in &found {
         // A template whose clones nobody can list, since a storage is away for instance, counts as one that has some.
@@ -130,7 +131,8 @@ async fn rows(
         let at = TemplatePlace::of(&build.storage, built, resources);
         let beside: Vec<&BuiltVm> = found.iter().filter(|other| at.has(other)).collect();
         let is_cloned = linked.as_ref().is_none_or(|clones| !clones.is_empty());
-        let fate = fate(built, &beside, &wanted, is_cloned);
+        let may = built.mark.may_be_under_way(&here, longest, time);
+        let fate = fate(built, &beside, &wanted, (is_cloned, may));
         let row = TemplateRow {
             template: name.to_owned(),
             host: built.host.to_string(),
@@ -228,10 +230,14 @@ async fn clones(
 }
 
 /// Of the templates that serve the same hosts (`beside`) the newest of the current definition is in use; without one the newest of any.
-fn fate(built: &BuiltVm, beside: &[&BuiltVm], wanted: &str, cloned: bool) -> TemplateUse {
+fn fate(
+    built: &BuiltVm,
+    beside: &[&BuiltVm],
+    wanted: &str,
+    (cloned, under_way): (bool, bool),
+) -> TemplateUse {
     if !built.finished() {
-        let busy = built.mark.builder(&host_name::in_pve()).is_some();
-        return if busy {
+        return if under_way {
             TemplateUse::UnderWay
         } else {
             TemplateUse::Removable
@@ -453,7 +459,7 @@ pub(super) async fn prune(settings: &Settings, dry_run: bool) -> Result<(), CliF
         let mut over = BTreeMap::new();
         for (built, row) in rows(&place, name, build, &resources).await? {
             let before = vms.removed;
-            prune_vm(&place, (name, &built, &row), dry_run, &mut vms).await?;
+            prune_vm(&place, (name, &built, &row, build), dry_run, &mut vms).await?;
             if vms.removed > before {
                 over.insert(built.vmid, Time(built.mark.begun.saturating_mul(1000)));
             }
@@ -489,7 +495,7 @@ pub(super) async fn prune(settings: &Settings, dry_run: bool) -> Result<(), CliF
 /// Removes a VM that nothing needs, or says why it stays.
 async fn prune_vm(
     place: &TemplateRegion,
-    (name, built, row): (&str, &BuiltVm, &TemplateRow),
+    (name, built, row, build): (&str, &BuiltVm, &TemplateRow, &Build),
     dry_run: bool,
     vms: &mut Cleaned,
 ) -> Result<(), CliFailure> {
@@ -499,7 +505,12 @@ async fn prune_vm(
     );
     let said = match row.fate {
         TemplateUse::InUse => "is in use".to_owned(),
-        TemplateUse::UnderWay => "is being built".to_owned(),
+        TemplateUse::UnderWay => {
+            let (here, mark) = (place.mark_reader(), &built.mark);
+            let process = mark.tell_process(&here, host::longest(build));
+            let by_hand = host::by_hand(mark, &here, (built.vmid, &built.host));
+            format!("is being built by {process}{by_hand}")
+        }
         TemplateUse::Cloned if row.clones.is_none() => {
             "is kept: whether linked clones need it is not known".to_owned()
         }
@@ -528,7 +539,7 @@ async fn prune_vm(
 
 #[cfg(test)]
 mod tests {
-    use super::TemplateUse::{Cloned, InUse, Removable};
+    use super::TemplateUse::{Cloned, InUse, Removable, UnderWay};
     use super::*;
     use crate::config::storage_names::StorageNames;
     use crate::controller::template_mark::TemplateMark;
@@ -548,6 +559,7 @@ mod tests {
                 definition: definition.to_owned(),
                 stage: BuildStage::Ready,
                 by: "gone/1".to_owned(),
+                machine: None,
                 begun,
                 unknown: [].into(),
             },
@@ -696,7 +708,7 @@ mod tests {
             let fates = all.iter().map(|one| {
                 let beside = all.iter().filter(|other| shared || other.host == one.host);
                 let beside: Vec<&BuiltVm> = beside.collect();
-                fate(one, &beside, "new", cloned)
+                fate(one, &beside, "new", (cloned, false))
             });
             fates.collect::<Vec<_>>()
         };
@@ -707,8 +719,9 @@ mod tests {
         half.template = false;
         let with = [all[0].clone(), half.clone()];
         let both: Vec<&BuiltVm> = with.iter().collect();
-        assert_eq!(fate(&half, &both, "new", false), Removable);
-        assert_eq!(fate(&with[0], &both, "new", false), InUse);
+        assert_eq!(fate(&half, &both, "new", (false, false)), Removable);
+        assert_eq!(fate(&half, &both, "new", (false, true)), UnderWay);
+        assert_eq!(fate(&with[0], &both, "new", (false, true)), InUse);
     }
 
     #[test]

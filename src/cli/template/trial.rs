@@ -20,7 +20,6 @@ use super::versions;
 use super::{TemplateRegion, tell, tell_step};
 use crate::cli::CliFailure;
 use crate::cli::doctor::finding::{Findings, Grade};
-use crate::cli::host_name;
 use crate::clock::Clock;
 use crate::config::settings::{JoinMethod, PoolSettings, TemplateSettings};
 use crate::config::{self, Settings};
@@ -33,6 +32,7 @@ use crate::kubernetes::connect;
 use crate::model::chosen_storages::ChosenStorages;
 use crate::model::policy::{InstanceType, PoolPolicy};
 use crate::model::region::{GuestKind, TemplateCopy};
+use crate::model::time::Span;
 use crate::model::words;
 use crate::pve::{CloneVm, ClusterResources, ConfigUpdate, Upid, VmConfig};
 
@@ -40,6 +40,8 @@ use crate::pve::{CloneVm, ClusterResources, ConfigUpdate, Upid, VmConfig};
 const PAUSE: Duration = Duration::from_secs(1);
 /// After this PVE lists a template that was just made.
 const LISTED: Duration = Duration::from_secs(30);
+/// What a trial takes beside its deadlines: questions in the guest, and the VM's removal.
+const BESIDE: Span = Span::minutes(15);
 /// The script that a guest is asked with.
 const ASKED: &str = include_str!("scripts/trial.sh");
 
@@ -182,8 +184,13 @@ async fn sweep(
         let Some(mark) = mark.filter(|mark| mark.template == name) else {
             continue;
         };
-        if let Some(pid) = mark.builder(&host_name::in_pve()) {
-            bail!("VM {vmid} is a trial of process {pid}; wait for it, or end it");
+        let (here, longest) = (place.mark_reader(), longest(settings));
+        if mark.may_be_under_way(&here, longest, Clock::System.now()) {
+            bail!(
+                "VM {vmid} is a trial of {}{}",
+                mark.tell_process(&here, longest),
+                host::by_hand(&mark, &here, (vmid, &guest.host))
+            );
         }
         tell(&format!(
             "{name}: removing VM {vmid}, which an earlier trial left\n"
@@ -192,6 +199,12 @@ async fn sweep(
         place.remove(vmid, &guest.host, name).await?;
     }
     Ok(())
+}
+
+/// The longest that a trial takes.
+fn longest(settings: &Settings) -> Span {
+    let of = &settings.deadlines;
+    Span(of.clone.0 + of.resize.0 + of.start.0 + of.agent.0 + of.os.0 + BESIDE.0)
 }
 
 /// What a trial's VM is called, before its VMID.
@@ -282,13 +295,15 @@ impl TemplateTrial<'_> {
         }
         let network = self.network()?;
         let (pool, instance_type) = self.machine();
+        let here = self.place.mark_reader();
         let mark = TemplateMark {
             template: self.name.to_owned(),
             cluster: self.place.cluster.clone(),
             vmid: self.vmid,
             definition: String::new(),
             stage: BuildStage::Trial,
-            by: format!("{}/{}", host_name::in_pve(), std::process::id()),
+            by: format!("{}/{}", here.host, std::process::id()),
+            machine: Some(here.machine),
             begun: Clock::System.now().0 / 1_000,
             unknown: [].into(),
         };

@@ -135,8 +135,8 @@ pub struct Build {
     pub image_storage: String,
     /// The storage with the content type `snippets` where the first boot's cloud-init data is put.
     pub snippet_storage: String,
-    /// The hosts that get a template. Default: all hosts of the region that have `storage`, or one of its list; of hosts for which that is the
-    /// same shared storage the first that is online.
+    /// The hosts that get a template. Default: all that a pool of this template may use (without such a pool, all of the region) and that have
+    /// `storage`, or one of its list; of hosts for which that is the same shared storage the first that is online.
     pub hosts: Vec<String>,
     /// What machines of it are joined by, as `method` of `[pool.NAME.join]`: what is installed for that.
     #[serde(skip_serializing_if = "BuildMethod::is_kubeadm")]

@@ -65,6 +65,7 @@ pub(super) fn broker(
             template_tags: tags(&templates),
             storages: storages(&templates, &extra.storages),
             iso_storages: iso_storages(&templates),
+            iso_region: iso_region(&templates),
             bridges: bridges(&templates, &extra.bridges),
             resource_pools: of(&extra.resource_pools, |template| {
                 template.resource_pool.as_ref()
@@ -172,6 +173,14 @@ fn iso_storages(templates: &[&TemplateSettings]) -> Vec<String> {
         .iter()
         .filter_map(|template| template.cloud_init.as_ref());
     sorted(named.map(|cloud_init| cloud_init.storage.clone()))
+}
+
+/// The region of those ISOs: only one is this host's.
+fn iso_region(templates: &[&TemplateSettings]) -> Option<String> {
+    let mut named = templates
+        .iter()
+        .filter(|template| template.cloud_init.is_some());
+    Some(named.next()?.region.to_string())
 }
 
 /// The sizes of the pools' instance types.

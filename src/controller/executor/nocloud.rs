@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use crate::config::settings::CloudInitSettings;
 use crate::controller::nocloud::{self, NocloudInput};
 use crate::model::facts::Facts;
-use crate::pve::{ConfigUpdate, FailureCause, VmConfig, iso_name, iso_volume};
+use crate::pve::{ConfigUpdate, FailureCause, IsoOwner, VmConfig, iso_name, iso_volume};
 
 use super::work::{Stop, Work, is_transient};
 use super::{joining, node, vm};
@@ -38,9 +38,22 @@ fn texts(work: &Work) -> Option<Arc<CloudInitSettings>> {
         .clone()
 }
 
-/// An image of the machine's is in one of these drives.
-fn drives<'a>(work: &'a Work, config: &'a VmConfig) -> impl Iterator<Item = (&'a str, &'a str)> {
-    let own = |volume: &str| iso_volume(volume).is_some_and(|(_, vmid)| vmid == work.mark.vmid);
+/// Whose images are the machine's, by their names.
+fn owner(work: &Work) -> Result<IsoOwner, Stop> {
+    let region = work.entry()?.target.region;
+    Ok(IsoOwner::of(&work.mark.cluster, &region))
+}
+
+/// The drives that an image of the machine's is in, with the volumes: one that its name says to be its own, or one of its VMID that an
+/// older program put in.
+fn drives<'a>(
+    (owner, vmid): (&IsoOwner, u32),
+    config: &'a VmConfig,
+) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let own = move |volume: &str| {
+        let file = iso_volume(volume);
+        file.is_some_and(|(_, file)| file.is_of(owner, vmid) || file.may_be_of(vmid))
+    };
     let disks = config
         .disks
         .iter()
@@ -67,7 +80,7 @@ pub(super) async fn placed(work: &Work) -> Result<(), Stop> {
     let uuid = node::uuid(work).await?;
     if node::has_joined(work, &uuid)? {
         // It would not start without its image, which may be gone.
-        return eject_image(work).await;
+        return eject_image(work).await.map(drop);
     }
     let Some(texts) = texts else {
         let template = &work.mark.template;
@@ -76,7 +89,7 @@ pub(super) async fn placed(work: &Work) -> Result<(), Stop> {
         )));
     };
     let image = image(work, &texts, &config, &uuid).await?;
-    let name = iso_name(work.mark.vmid, &image);
+    let name = iso_name(&owner(work)?, work.mark.vmid, &image);
     let volume = format!("{}:iso/{name}", texts.storage);
     work.record(|entry| entry.written.image_storage = Some(texts.storage.clone()))?;
     uploaded(work, &texts.storage, &name, &image).await?;
@@ -171,6 +184,8 @@ async fn uploaded(work: &Work, storage: &str, name: &str, image: &[u8]) -> Resul
 /// The VM's only image is this one, and PVE's own drive for cloud-init is gone: cloud-init reads one of them, whichever it finds.
 async fn inserted(work: &Work, volume: &str) -> Result<(), Stop> {
     let mut writes = 0;
+    let owner = owner(work)?;
+    let own = (&owner, work.mark.vmid);
     loop {
         let config = vm::unlocked(work).await?;
         let mut update = ConfigUpdate {
@@ -181,7 +196,7 @@ async fn inserted(work: &Work, volume: &str) -> Result<(), Stop> {
         let free = |key: &&str| {
             config.disks.get(*key).is_none_or(|disk| {
                 let empty = disk.cdrom && disk.volume == "none";
-                empty || disk.cloud_init || drives(work, &config).any(|(own, _)| own == *key)
+                empty || disk.cloud_init || drives(own, &config).any(|(other, _)| other == *key)
             })
         };
         let Some(key) = DRIVES.iter().copied().find(free) else {
@@ -196,13 +211,13 @@ async fn inserted(work: &Work, volume: &str) -> Result<(), Stop> {
                 update.delete.push(drive.to_string());
             }
         }
-        for (other, _) in drives(work, &config) {
+        for (other, _) in drives(own, &config) {
             update
                 .set
                 .insert(other.to_owned(), "none,media=cdrom".to_owned());
         }
         update.delete.retain(|deleted| deleted != key);
-        if drives(work, &config).any(|(at, now)| at == key && now == volume) {
+        if drives(own, &config).any(|(at, now)| at == key && now == volume) {
             update.set.remove(key);
         } else {
             update.set.insert(key.to_owned(), wanted);
@@ -220,17 +235,19 @@ async fn inserted(work: &Work, volume: &str) -> Result<(), Stop> {
     }
 }
 
-/// The machine has no image of ours in any drive.
-async fn eject_image(work: &Work) -> Result<(), Stop> {
-    let mut writes = 0;
+/// The machine has no image of ours in any drive; the volumes that were in one, which proves that they are its own.
+async fn eject_image(work: &Work) -> Result<BTreeSet<String>, Stop> {
+    let (mut writes, mut proven) = (0, BTreeSet::new());
+    let owner = owner(work)?;
     loop {
         let config = vm::unlocked(work).await?;
-        let own = drives(work, &config);
-        let set: BTreeMap<String, String> = own
-            .map(|(key, _)| (key.to_owned(), "none,media=cdrom".to_owned()))
-            .collect();
+        let mut set = BTreeMap::new();
+        for (key, volume) in drives((&owner, work.mark.vmid), &config) {
+            set.insert(key.to_owned(), "none,media=cdrom".to_owned());
+            proven.insert(volume.to_owned());
+        }
         if set.is_empty() {
-            return Ok(());
+            return Ok(proven);
         }
         let update = ConfigUpdate {
             set,
@@ -278,22 +295,35 @@ async fn written(
     }
 }
 
-/// Takes the image out and removes it once the node is Ready, as far as that is possible in short time.
+/// Takes the image out and removes it once the node is Ready or the machine has failed, as far as that is possible in short time.
 pub(super) async fn take_out_image(work: &Work) {
     if image_storages(work).is_empty() {
         return;
     }
     let gone = async {
-        eject_image(work).await?;
-        remove_files(work).await
+        let proven = eject_image(work).await?;
+        remove_files(work, &proven).await
     };
     tell(work, timeout(PATIENCE, gone).await.ok());
+}
+
+/// Takes the image out of a machine that failed and may be kept, and removes it, where one was brought.
+pub(super) async fn give_up_image(work: &Work) {
+    let brought = work.entry().ok();
+    if brought.is_some_and(|entry| entry.written.image_storage.is_some()) {
+        take_out_image(work).await;
+    }
 }
 
 /// Removes the image of a VM that is gone.
 pub(super) async fn remove_image(work: &Work) {
     if !image_storages(work).is_empty() {
-        tell(work, timeout(PATIENCE, remove_files(work)).await.ok());
+        tell(
+            work,
+            timeout(PATIENCE, remove_files(work, &BTreeSet::new()))
+                .await
+                .ok(),
+        );
     }
 }
 
@@ -314,23 +344,52 @@ fn tell(work: &Work, gone: Option<Result<(), Stop>>) {
     tracing::warn!(machine = %work.machine, %why, "the ISO for cloud-init could not be removed; it is swept away while a template in the file has its storage, and the token in it counts no more");
 }
 
-/// No image of the machine's is on its host's storages.
-async fn remove_files(work: &Work) -> Result<(), Stop> {
+/// No image of the machine's is on its host's storages. `proven`: those that were in its VM's drives.
+async fn remove_files(work: &Work, proven: &BTreeSet<String>) -> Result<(), Stop> {
     for storage in image_storages(work) {
-        remove_files_on(work, &storage).await?;
+        remove_files_on(work, &storage, proven).await?;
     }
     Ok(())
 }
 
-/// No image of the machine's is on a storage of its host.
-async fn remove_files_on(work: &Work, storage: &str) -> Result<(), Stop> {
+/// The journal proves of a name without owner that it is the machine's: an older program brought its image to this storage, which is the
+/// host's own.
+async fn journal_proves(work: &Work, host: &str, storage: &str) -> Result<bool, Stop> {
+    if work.entry()?.written.image_storage.as_deref() != Some(storage) {
+        return Ok(false);
+    }
+    let resources = work
+        .patiently("reading the resources", || work.pve.resources())
+        .await?;
+    let of_host = resources.storages.get(host);
+    let found = of_host.and_then(|of_host| of_host.get(storage));
+    Ok(found.is_some_and(|found| !found.shared))
+}
+
+/// No image of the machine's is on a storage of its host. What only its VMID speaks for is removed where there is proof.
+async fn remove_files_on(
+    work: &Work,
+    storage: &str,
+    proven: &BTreeSet<String>,
+) -> Result<(), Stop> {
+    let (owner, vmid) = (owner(work)?, work.mark.vmid);
     loop {
         let host = work.host()?;
         let there = work
             .patiently("listing ISOs", || work.pve.isos(&host, storage))
             .await?;
-        let own = |volume: &&String| iso_volume(volume).is_some_and(|(_, of)| of == work.mark.vmid);
-        let left: Vec<&String> = there.keys().filter(own).collect();
+        let mut left = Vec::new();
+        for volume in there.keys() {
+            let Some((_, file)) = iso_volume(volume) else {
+                continue;
+            };
+            let own = file.is_of(&owner, vmid)
+                || file.may_be_of(vmid)
+                    && (proven.contains(volume) || journal_proves(work, &host, storage).await?);
+            if own {
+                left.push(volume);
+            }
+        }
         if left.is_empty() {
             return Ok(());
         }

@@ -31,54 +31,70 @@ pub(super) async fn bring_up(
     plan: PlanOrigin,
 ) -> Result<(), Failure> {
     let work = open(tools, entry, Step::Intent)?;
+    let result = brought_up(&work, plan).await;
+    if result.as_ref().is_err_and(|failure| !failure.transient) && may_be_kept(&work) {
+        // Whoever has a login on the host reads what is on its image.
+        nocloud::give_up_image(&work).await;
+    }
+    result
+}
+
+/// The machine's pool keeps some that failed, to be looked into.
+fn may_be_kept(work: &Work) -> bool {
+    let pools = &work.tools.settings.policy.pools;
+    let pool = pools.get(work.mark.pool.as_str());
+    pool.is_some_and(|pool| pool.keep_failed.is_some())
+}
+
+async fn brought_up(work: &Work, plan: PlanOrigin) -> Result<(), Failure> {
     let deadlines = work.tools.settings.deadlines.clone();
-    clone::ensure(&work, plan).await?;
+    clone::ensure(work, plan).await?;
     let configured = async {
         // What a VM was given before it went on is what it was planned with, whatever the file says by then.
         let newest = work.entry()?;
         if newest.configured && newest.step > Step::Configure {
             return Ok(());
         }
-        vm::configured(&work).await?;
-        firewall::settled(&work).await
+        vm::configured(work).await?;
+        firewall::settled(work).await
     };
     work.step(Step::Configure, deadlines.configure, configured)
         .await?;
-    work.step(Step::Resize, deadlines.resize, vm::resized(&work))
+    work.step(Step::Resize, deadlines.resize, vm::resized(work))
         .await?;
     let started = async {
-        nocloud::placed(&work).await?;
-        vm::started(&work).await
+        nocloud::placed(work).await?;
+        vm::started(work).await
     };
     work.step(Step::Start, deadlines.start, started).await?;
     // A node that is registered already (we were away) needs no join.
-    let uuid = node::uuid(&work)
+    let uuid = node::uuid(work)
         .await
         .map_err(|stop| work.failure(Step::Start, stop))?;
-    let joined = node::has_joined(&work, &uuid);
+    let joined = node::has_joined(work, &uuid);
     let joined = if joined.map_err(|stop| work.failure(Step::Start, stop))? {
         Ok(())
     } else {
-        join(&work, &uuid).await
+        join(work, &uuid).await
     };
     // It has joined, or failed and may be kept: nobody may join with its token any more, one from before a restart included.
-    node::drop_token(&work).await;
+    node::drop_token(work).await;
     joined?;
     let name = work
         .step(
             Step::Register,
             deadlines.register,
-            node::registers(&work, &uuid),
+            node::registers(work, &uuid),
         )
         .await?;
     work.step(
         Step::Initialize,
         deadlines.initialize,
-        node::initialized(&work, &name),
+        node::initialized(work, &name),
     )
     .await?;
-    node::drop_token(&work).await;
-    nocloud::take_out_image(&work).await;
+    node::drop_token(work).await;
+    nocloud::take_out_image(work).await;
     work.record(|stored| {
         stored.step = Step::Done;
         stored.reached = stored.reached.max(Some(Step::Done));

@@ -136,6 +136,7 @@ fn the_vm_of_a_trial_is_known_by_its_mark() {
             definition: String::new(),
             stage: template_mark::BuildStage::Trial,
             by: "pve1/7".to_owned(),
+            machine: None,
             begun: 0,
             unknown: [].into(),
         };

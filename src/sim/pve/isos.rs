@@ -1,5 +1,7 @@
 //! ISOs: they are uploaded, put into CD drives, and removed.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -19,6 +21,9 @@ use crate::sim::guests::GuestVm;
 const COPY: Duration = Duration::from_millis(300);
 /// Where pveproxy puts what is sent to it.
 const SENT: &str = "/var/tmp/pveupload-";
+
+/// ISOs on shared storages that several clusters have, by volume.
+pub(super) type IsoExports = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
 
 /// Whether a path is one of pveproxy's.
 pub(super) fn is_upload(text: &str) -> bool {
@@ -137,8 +142,7 @@ impl Pve {
                         if snippet {
                             return world.remove_snippet(&volume, &node);
                         }
-                        let key = world.iso_key(&volume, &node);
-                        match world.isos.remove(&key) {
+                        match world.remove_iso(&volume, &node) {
                             Some(_) => Ok(()),
                             None => Err(format!("volume '{volume}' does not exist")),
                         }
@@ -151,14 +155,23 @@ impl Pve {
     /// The ISOs that there are.
     pub fn isos(&self) -> Vec<IsoFacts> {
         self.world(|world, _| {
-            let isos = world.isos.iter();
+            let isos = world.all_isos().into_iter();
             let isos = isos.map(|((host, volume), content)| IsoFacts {
-                host: host.clone(),
-                volume: volume.clone(),
-                content: content.clone(),
+                host,
+                volume,
+                content,
             });
             isos.collect()
         })
+    }
+
+    /// From now on the shared storages of this cluster and of the other are the same exports: what the one brings there as an ISO, the
+    /// other sees and removes. Neither has an ISO there yet.
+    pub fn share_isos(&self, other: &Pve) {
+        let exports = IsoExports::default();
+        for pve in [self, other] {
+            pve.world(|world, _| world.exports = Some(exports.clone()));
+        }
     }
 }
 
@@ -177,8 +190,7 @@ async fn copy(
         if available < content.len() as u64 {
             return Err("command '/bin/cp' failed: exit code 1".to_owned());
         }
-        let key = world.iso_key(&format!("{storage}:iso/{name}"), &host);
-        world.isos.insert(key, content);
+        world.add_iso(&format!("{storage}:iso/{name}"), &host, content);
         world.uploads.insert(from, Vec::new());
         Ok(())
     })
@@ -190,9 +202,49 @@ impl PveWorld {
         (self.place(storage, host).to_owned(), volume.to_owned())
     }
 
+    /// The exports that a volume is on, where its storage is shared with another cluster.
+    fn exports_of(&self, volume: &str, host: &str) -> Option<IsoExports> {
+        let (place, _) = self.iso_key(volume, host);
+        self.exports.clone().filter(|_| place.is_empty())
+    }
+
+    fn add_iso(&mut self, volume: &str, host: &str, content: Vec<u8>) {
+        if let Some(exports) = self.exports_of(volume, host) {
+            let mut exports = exports.lock().unwrap_or_else(PoisonError::into_inner);
+            exports.insert(volume.to_owned(), content);
+        } else {
+            let key = self.iso_key(volume, host);
+            self.isos.insert(key, content);
+        }
+    }
+
+    fn remove_iso(&mut self, volume: &str, host: &str) -> Option<Vec<u8>> {
+        if let Some(exports) = self.exports_of(volume, host) {
+            let mut exports = exports.lock().unwrap_or_else(PoisonError::into_inner);
+            return exports.remove(volume);
+        }
+        let key = self.iso_key(volume, host);
+        self.isos.remove(&key)
+    }
+
+    /// All ISOs, by place and volume.
+    fn all_isos(&self) -> BTreeMap<(String, String), Vec<u8>> {
+        let mut all = self.isos.clone();
+        if let Some(exports) = &self.exports {
+            let exports = exports.lock().unwrap_or_else(PoisonError::into_inner);
+            let shared = exports.iter();
+            all.extend(shared.map(|(id, content)| ((String::new(), id.clone()), content.clone())));
+        }
+        all
+    }
+
     /// An ISO as a host sees it.
-    pub(super) fn iso(&self, volume: &str, host: &str) -> Option<&Vec<u8>> {
-        self.isos.get(&self.iso_key(volume, host))
+    pub(super) fn iso(&self, volume: &str, host: &str) -> Option<Vec<u8>> {
+        if let Some(exports) = self.exports_of(volume, host) {
+            let exports = exports.lock().unwrap_or_else(PoisonError::into_inner);
+            return exports.get(volume).cloned();
+        }
+        self.isos.get(&self.iso_key(volume, host)).cloned()
     }
 
     /// An ISO for a drive of a VM on a host; it must be there.
@@ -215,8 +267,10 @@ impl PveWorld {
     pub(super) fn iso_rows(&self, storage: &str, host: &str) -> Value {
         let place = self.place(storage, host);
         let begin = format!("{storage}:");
-        let isos = self.isos.iter();
-        let here = isos.filter(|((at, id), _)| at == place && id.starts_with(&begin));
+        let all = self.all_isos();
+        let here = all
+            .iter()
+            .filter(|((at, id), _)| at == place && id.starts_with(&begin));
         let rows = here.map(|((_, id), content)| {
             json!({ "volid": id, "size": content.len(), "format": "iso", "content": "iso", "ctime": 0 })
         });
@@ -228,7 +282,7 @@ impl PveWorld {
         let vm = self.vms.get(&guest.vmid);
         let seed = vm.and_then(|vm| {
             let iso = vm.isos().next()?;
-            self.iso(&iso.file, &vm.host).cloned()
+            self.iso(&iso.file, &vm.host)
         });
         GuestVm { seed, ..guest }
     }

@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 use super::disks::{CLOUDINIT_SIZE, DiskVolume, Drive, NewVolume, format_size};
 use super::facts::{MachineChange, Seen};
 use super::firewall::GuestRule;
+use super::isos::IsoExports;
 use super::spec::{HostSpec, MachineSpec, PveSpec, StorageSpec};
 use super::tasks::WorkerTask;
 use crate::model::time::{Span, Time};
@@ -225,6 +226,8 @@ pub(super) struct PveWorld {
     pub(super) images: BTreeMap<(String, String), u64>,
     /// ISOs with their content, by place and id.
     pub(super) isos: BTreeMap<(String, String), Vec<u8>>,
+    /// Those of shared storages, by volume, where another cluster has the same storages.
+    pub(super) exports: Option<IsoExports>,
     /// Files that were sent and are not copied yet, by where they lie.
     pub(super) uploads: BTreeMap<String, Vec<u8>>,
     pub(super) vms: BTreeMap<u32, SimVm>,
@@ -291,6 +294,7 @@ impl PveWorld {
             filled: BTreeMap::new(),
             images: BTreeMap::new(),
             isos: BTreeMap::new(),
+            exports: None,
             uploads: BTreeMap::new(),
             volumes: BTreeMap::new(),
             vms: BTreeMap::new(),

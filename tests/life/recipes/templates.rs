@@ -99,6 +99,7 @@ fn built(template: &mut MachineSpec, kubernetes: &str) {
         definition: definition(build.expect("it is built")),
         stage: BuildStage::Ready,
         by: "pve1/1".to_owned(),
+        machine: None,
         begun: 1_764_000_000,
         unknown: [].into(),
     };

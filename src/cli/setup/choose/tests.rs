@@ -551,6 +551,7 @@ fn templates_that_are_there_are_judged_by_what_they_have() {
         definition: "0123456789ab".to_owned(),
         stage: BuildStage::Ready,
         by: "pve1/77".to_owned(),
+        machine: None,
         begun: 1_764_000_000,
         unknown: UnknownFields::new(),
     };
