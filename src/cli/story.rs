@@ -52,7 +52,7 @@ pub(super) fn pod(story: &PodStory, wide: bool, now: Time) -> String {
     section(
         &mut text,
         "New machines",
-        &["POOL/TYPE", "HOSTS", "FREE", RUNS, "POSSIBLE NOW"],
+        &["POOL/TYPE", "HOSTS", "FREE", RUNS, "CAN BE MADE NOW"],
         offers,
     );
     section(
@@ -542,7 +542,7 @@ mod tests {
     #[test]
     fn the_page_has_the_same_words_for_the_answers() {
         let page = include_str!("../web/page/why.js");
-        for head in [RUNS, "POSSIBLE NOW"] {
+        for head in [RUNS, "CAN BE MADE NOW"] {
             let (first, rest) = head.split_at(1);
             let name = format!("{{ name: \"{first}{}?\"", rest.to_lowercase());
             let spread = name.replace("{ ", "");

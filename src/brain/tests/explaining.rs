@@ -259,7 +259,7 @@ fn a_node_that_pending_pods_are_to_come_to_says_what_the_verdict_says() {
         })
         .node("other", 600, 4096)
         .pod("web", 500, 200);
-    let why = "none of 1 other ready nodes holds it; other: cpu: asks 0.5, 0.1 are free";
+    let why = "the one other ready node does not hold it; other: cpu: asks 0.5, 0.1 are free";
     let (_, story) = asked(&lab);
     let verdict = story.expect("the node is there").verdict;
     assert!(
@@ -289,19 +289,19 @@ fn the_node_that_tells_most_is_named() {
     };
     assert_eq!(
         told(&full),
-        "none of 1 other ready nodes holds it; aa-control: does not tolerate the taint node-role.kubernetes.io/control-plane:NoSchedule"
+        "the one other ready node does not hold it; aa-control: does not tolerate the taint node-role.kubernetes.io/control-plane:NoSchedule"
     );
     let with_other = full.node("bb", 600, 4096);
     assert_eq!(
         told(&with_other),
-        "none of 2 other ready nodes holds it; bb: cpu: asks 1.5, 0.6 are free"
+        "none of the 2 other ready nodes holds it; bb: cpu: asks 1.5, 0.6 are free"
     );
     let with_ours = with_other
         .ours("zz", "p", "small")
         .bound("busy", "zz", 1_000, 100);
     assert_eq!(
         told(&with_ours),
-        "none of 3 other ready nodes holds it; zz: cpu: asks 1.5, 1 are free"
+        "none of the 3 other ready nodes holds it; zz: cpu: asks 1.5, 1 are free"
     );
 }
 

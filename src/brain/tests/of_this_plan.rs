@@ -101,7 +101,7 @@ fn a_pod_whose_zones_its_own_siblings_take_is_told_which() {
     };
     let told = why(&decision, last, "p/small");
     assert!(
-        told.contains("; default/web-") && told.contains(" goes there in this plan"),
+        told.contains(", as default/web-") && told.contains(" goes there in this plan"),
         "{told}"
     );
 }

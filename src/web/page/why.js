@@ -296,7 +296,7 @@ const OFFERS = {
     { name: "Free memory", num: true, sort: (row) => row.free.memory, cell: (row) => bytes(row.free.memory) },
     { name: "Would it run?", wide: true, sort: (row) => filter_failures(row).join(" "), cell: answered },
     {
-      name: "Possible now?", wide: true, sort: (row) => row.held ?? "",
+      name: "Can be made now?", wide: true, sort: (row) => row.held ?? "",
       cell: (row) => ({ sign: String(row.held), make: () => row.held ? [mark("warn", "no"), h("p", { class: "why" }, row.held)] : mark("good", "yes") }),
     },
   ],

@@ -51,10 +51,10 @@ impl Display for Refused {
                 write!(f, "{winner} carries more for its price")
             }
             Refused::WeighsLess { pool } => write!(f, "the pool {pool} weighs more"),
-            Refused::NotCheaper => write!(f, "no cheaper plan for all pods was found with it"),
+            Refused::NotCheaper => write!(f, "no plan that has it is cheaper for all pods together"),
             Refused::ForOtherPods => write!(
                 f,
-                "its machines are for other pods of this plan, which places more pods so"
+                "this plan gives its machines to other pods, since more pods have a place so"
             ),
             Refused::TargetWaits { pod } => {
                 write!(f, "it has pod affinity to {pod}, which has no place itself")
@@ -67,12 +67,12 @@ impl Display for Refused {
                 filter_failure,
                 pod,
             } => {
-                write!(f, "{filter_failure}; {pod} goes there in this plan")
+                write!(f, "{filter_failure}, as {pod} goes there in this plan")
             }
             Refused::TooComplex { excess } => excess.fmt(f),
             Refused::Chained => write!(
                 f,
-                "too complex: its place hangs on those of other pods in too long a chain to be looked at within the budget of one decision"
+                "too complex: its place depends on a longer chain of other pods than one decision looks at"
             ),
             Refused::TooDear { .. }
             | Refused::SameType { .. }
@@ -373,7 +373,7 @@ fn of_cpus(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Res
         ),
         HostRefused::OtherTopology { listed, has } => write!(
             f,
-            "the configuration's topology of the host {host} has {}, PVE says {has}: it is of another time (`pve-autoscaler \
+            "the configuration's topology of the host {host} has {}, PVE says {has}: the host has changed since (`pve-autoscaler \
              host-topology` there prints it anew)",
             count(*listed, "CPU")
         ),

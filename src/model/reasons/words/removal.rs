@@ -138,7 +138,10 @@ fn of_places(kept: &Kept, f: &mut Formatter<'_>) -> fmt::Result {
             if *others == 0 {
                 return write!(f, "there is no other ready node that stays");
             }
-            write!(f, "none of {others} other ready nodes holds it")?;
+            match *others {
+                1 => f.write_str("the one other ready node does not hold it")?,
+                _ => write!(f, "none of the {others} other ready nodes holds it")?,
+            }
             match (nearest, filter_failure) {
                 (Some(node), Some(filter_failure)) => write!(f, "; {node}: {filter_failure}"),
                 _ => Ok(()),
@@ -208,7 +211,7 @@ fn of_limits(kept: &Kept, f: &mut Formatter<'_>) -> fmt::Result {
             least,
         } => write!(
             f,
-            "the pools would keep {} cores, {} is the least",
+            "the pools would keep {} cores, limits.min_cpu is {}",
             cores(*keeps),
             cores(*least)
         ),
@@ -218,7 +221,7 @@ fn of_limits(kept: &Kept, f: &mut Formatter<'_>) -> fmt::Result {
             least,
         } => write!(
             f,
-            "the pools would keep {} of memory, {} is the least",
+            "the pools would keep {} of memory, limits.min_memory is {}",
             bytes(*keeps),
             bytes(*least)
         ),
