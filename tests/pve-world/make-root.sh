@@ -80,15 +80,20 @@ versions() {
 
 # Debian alone is kept beside the root: what is ours changes more often.
 install_debian() {
-    local debian
+    local debian status=0
     debian="$world/debian-$(sha256sum <<<"$packages" | cut -c1-8)"
     if [ ! -d "$debian" ]; then
         say "a root of Debian 13: some minutes, once"
         rm -rf --one-file-system "$debian.new"
-        # What it mounts there ends with it, however it ends.
-        limited "$debian_seconds" nice unshare --mount --propagation private mmdebstrap --quiet --variant=minbase --aptopt='Apt::Install-Recommends "false"' --include="$packages" \
-            trixie "$debian.new" >"$world/debian.log" 2>&1 ||
-            { tail -n 5 "$world/debian.log" | cut -c1-200 >&2 && cannot "no root of Debian 13 could be made (no Debian mirror?)"; }
+        # What it mounts there ends with it, however it ends; with `timeout` ends all that it started, since these are one process group.
+        timeout --kill-after=10 "$debian_seconds" nice unshare --mount --propagation private mmdebstrap --quiet --variant=minbase \
+            --aptopt='Apt::Install-Recommends "false"' --include="$packages" trixie "$debian.new" </dev/null >"$world/debian.log" 2>&1 || status=$?
+        [ "$status" -eq 0 ] || tail -n 5 "$world/debian.log" | cut -c1-200 >&2
+        case "$status" in
+            0) ;;
+            124 | 137) cannot "a root of Debian 13 was not made within $debian_seconds s (a slow mirror, or a busy machine); try again" ;;
+            *) cannot "no root of Debian 13 could be made (no Debian mirror?): mmdebstrap ended with $status" ;;
+        esac
         mv "$debian.new" "$debian"
     fi
     cp -a --reflink=auto "$debian" "$root"
