@@ -360,7 +360,7 @@ pub(crate) fn own_name(scene: &Scene, region: &str, vmid: u32) -> String {
     });
     let uid = uids.next().expect("there is kube-system");
     iso_name(
-        &IsoOwner::of(&format!("{uid}/default"), region),
+        &IsoOwner::of(&format!("{uid}/test"), region),
         vmid,
         b"an image",
     )
