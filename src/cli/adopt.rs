@@ -14,7 +14,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 
 use super::args::{AdoptOptions, BROKER_DIRECTORY, STATE_DIRECTORY};
-use super::{CliFailure, channels, load, print, runtime};
+use super::{CliFailure, channels, load, output, runtime, write};
 use crate::broker::binding::{Binding, BindingRecord};
 use crate::clock::Clock;
 use crate::config::Settings;
@@ -54,16 +54,16 @@ struct Leftovers {
 pub(super) fn run(config: &Path, options: &AdoptOptions) -> Result<(), CliFailure> {
     let settings = load(config)?;
     let found = runtime()?.block_on(look(&settings, options))?;
-    print(&found.text())?;
+    say(&found.text())?;
     if found.agrees() {
-        return print("nothing is to be adopted: broker and journal serve this cluster\n");
+        return say("nothing is to be adopted: broker and journal serve this cluster\n");
     }
     if !options.yes && !confirmed(&found)? {
-        return Err(anyhow::anyhow!("nothing was changed").into());
+        return Err(anyhow::anyhow!("nothing was changed: the answer was not yes").into());
     }
     let aside = Journal::set_aside(&options.state_directory, &found.journal)?;
     if !aside.is_empty() {
-        print(&format!(
+        say(&format!(
             "the journal of {} lies in {} now\n",
             words::count(found.journal.machines(), "machine"),
             aside
@@ -74,9 +74,9 @@ pub(super) fn run(config: &Path, options: &AdoptOptions) -> Result<(), CliFailur
         binding
             .bind(&found.ours, &found.records)
             .map_err(|why| anyhow::anyhow!("{why}; run it as root"))?;
-        print(&format!("the broker serves {} now\n", found.ours))?;
+        say(&format!("the broker serves {} now\n", found.ours))?;
     }
-    print(
+    say(
         "next: systemctl reload-or-restart pve-autoscaler; then `pve-autoscaler doctor`\n\
          a pool that backed off over this, as `pve-autoscaler status` says, begins again by `pve-autoscaler retry POOL`\n",
     )
@@ -259,18 +259,23 @@ impl Leftovers {
     }
 }
 
+/// Sentences to standard output, folded to a terminal.
+fn say(text: &str) -> Result<(), CliFailure> {
+    write(&output::sentences(text))
+}
+
 /// Asks the person at the terminal.
 fn confirmed(found: &Leftovers) -> anyhow::Result<bool> {
     if !std::io::stdin().is_terminal() {
         bail!("nobody can be asked here: look at the list, then say --yes; nothing was changed");
     }
-    let mut output = std::io::stdout();
-    write!(
-        output,
-        "Serve {} from now on, and set aside what is on record of others? Type yes: ",
+    let question = format!(
+        "Serve {} from now on, and set aside what is on record of others?\n",
         found.ours
-    )?;
-    output.flush()?;
+    );
+    let mut shown = std::io::stdout();
+    write!(shown, "{}Type yes: ", output::sentences(&question))?;
+    shown.flush()?;
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     Ok(answer.trim() == "yes")

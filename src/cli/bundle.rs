@@ -20,7 +20,7 @@ use super::known_secrets::{self, KnownSecrets};
 use super::names::NameHasher;
 use super::redact::without_secrets;
 use super::times::{local, part};
-use super::{CliFailure, metrics_page, print, runtime};
+use super::{CliFailure, metrics_page, output, runtime, write};
 use crate::bounded_file;
 use crate::clock::Clock;
 use crate::config;
@@ -162,7 +162,7 @@ pub(super) fn run(config: &Path, options: &SupportBundleOptions) -> Result<(), C
     for missing in &missing {
         let _ = writeln!(text, "not in it: {missing}");
     }
-    print(&text)
+    write(&output::sentences(&text))
 }
 
 /// Files of the bundle with their text, without secrets, and what could not be had.

@@ -68,7 +68,7 @@ pub(super) struct NotifyTestOptions {
 pub(super) fn pause(options: &PauseOptions) -> Result<(), CliFailure> {
     let reason = control::signed_reason(&options.reason.join(" "), &control::person());
     let before = ask(&options.control, &ControlCommand::Pause { reason })?;
-    print(&paused(&before))
+    write(&output::sentences(&paused(&before)))
 }
 
 /// That it is paused, and what for it was before.

@@ -11,14 +11,14 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::CliFailure;
 use super::args::{ControlOptions, HistoryOptions};
 use super::causes::{SharedCauses, WhyCell};
 use super::control;
-use super::output::OutputFormat;
+use super::output::{self, OutputFormat};
 use super::render::one_line;
 use super::table::table;
 use super::times::{local, part_at, zone_name};
-use super::{CliFailure, print};
 use crate::clock::Clock;
 use crate::controller::control::ControlCommand;
 use crate::model::time::Time;
@@ -83,7 +83,7 @@ pub(super) fn run(options: &HistoryOptions) -> Result<(), CliFailure> {
         return options.output.show(&told, String::new);
     }
     for problem in &unread {
-        super::say(&format!("pve-autoscaler: {}", one_line(problem)));
+        super::say_beside(&one_line(problem));
     }
     let zone = TimeZone::system();
     let asked = AskedTime {
@@ -94,15 +94,15 @@ pub(super) fn run(options: &HistoryOptions) -> Result<(), CliFailure> {
         zone: &zone,
     };
     if deeds.is_empty() {
-        return print(&asked.nothing_found(&history)?);
+        return super::write(&output::sentences(&asked.nothing_found(&history)?));
     }
     if deeds.len() == most {
         let lines = match most {
             1 => "line".to_owned(),
             many => format!("{many} lines"),
         };
-        super::say(&format!(
-            "pve-autoscaler: the latest {lines}; --limit, --since and --until tell of others"
+        super::say_beside(&format!(
+            "the latest {lines}; --limit, --since and --until tell of others"
         ));
     }
     let depth = if options.detail {
@@ -378,15 +378,26 @@ fn row(deed: &Deed, planned: &PlannedAt, zone: &TimeZone) -> DeedRow {
     (local(deed.at, zone), one_line(&what), why)
 }
 
-/// What stands before the words of a failure, and the words: how far a machine came, and why it is removed, are told with the
-/// same words right after each other.
+/// What stands before the words of a failure, and the words: how far a machine came, why it is removed, that its pool is on hold
+/// and for how long it was are told with the same words right after each other.
 fn failure_in(why: &str) -> (String, String) {
-    let is_head =
-        |head: &str| head == "it failed" || (head.starts_with("at ") && !head.contains(','));
-    match why.split_once(": ") {
-        Some((head, words)) if is_head(head) => (head.to_owned(), words.to_owned()),
-        _ => (String::new(), why.to_owned()),
+    let mut words = why;
+    while let Some((head, rest)) = words.split_once(": ")
+        && is_head_of_failure(head)
+    {
+        words = rest;
     }
+    let head = why.strip_suffix(words).unwrap_or_default();
+    (head.trim_end_matches(": ").to_owned(), words.to_owned())
+}
+
+/// Whether words only say of what the cause behind them is the cause.
+fn is_head_of_failure(head: &str) -> bool {
+    let lasted = head.strip_prefix("after ");
+    head == "it failed"
+        || head == "it backs off after a failure"
+        || (head.starts_with("at ") && !head.contains(','))
+        || lasted.is_some_and(|span| !span.contains(' '))
 }
 
 #[cfg(test)]

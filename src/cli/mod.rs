@@ -177,6 +177,13 @@ pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
+/// Says beside an answer what is to be known of it, folded to the terminal that standard error may be.
+fn say_beside(text: &str) {
+    say(&output::errors(&format!("pve-autoscaler: {text}"), |_| {
+        true
+    }));
+}
+
 fn dispatch(cli: Cli, config_given: bool) -> Result<(), CliFailure> {
     match cli.command {
         CliCommand::Run(options) => run(cli.config, options),

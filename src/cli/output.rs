@@ -116,6 +116,16 @@ pub(super) fn sentences(text: &str) -> String {
     }
 }
 
+/// What a record has, as it goes to standard output: folded to the terminal like tables, with points in time and values as they
+/// stand in it; nothing of it steers the terminal.
+pub(super) fn recorded(text: &str) -> String {
+    let text = foreign::lines(text);
+    match Screen::now().columns {
+        Some(columns) => fold::fold(&text, columns),
+        None => text.into_owned(),
+    }
+}
+
 /// A line of a command that tells what it does, as it goes to standard output: behind `head`, which says of what it is and
 /// since when, stands `text`, and goes on below itself. Nothing of it steers the terminal.
 pub(super) fn headed_line(head: &str, text: &str) -> String {

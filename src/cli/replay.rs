@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::args::Format;
 use super::render::one_line;
 use super::times::part;
-use super::{CliFailure, load, print, write};
+use super::{CliFailure, load, output, write};
 use crate::model::foreign;
 use crate::record::History;
 use crate::record::replay::{ReplayDifference, ReplayOutcome, ReplaySum, Replayed, Summed, replay};
@@ -70,11 +70,11 @@ impl ReplayPrinter<'_> {
             return Ok(());
         }
         self.told_by = Some(program.clone());
-        print(&format!(
+        write(&output::recorded(&format!(
             "recorded by version {}, decided anew by version {}\n",
             one_line(program),
             env!("CARGO_PKG_VERSION")
-        ))
+        )))
     }
 
     fn outcome(&mut self, outcome: &ReplayOutcome) -> Result<(), CliFailure> {
@@ -82,7 +82,7 @@ impl ReplayPrinter<'_> {
             return Ok(());
         }
         if self.options.output == Format::Table {
-            return print(&self.shown.told(outcome));
+            return write(&output::recorded(&self.shown.told(outcome)));
         }
         let before = if self.written == 0 { "\n" } else { ",\n" };
         self.written += 1;
@@ -96,11 +96,11 @@ impl ReplayPrinter<'_> {
         repeated: &BTreeMap<String, ReplayDifference>,
     ) -> Result<(), CliFailure> {
         match self.options.output {
-            Format::Table => print(&format!(
+            Format::Table => write(&output::recorded(&format!(
                 "{}{}",
                 words::of_configuration(repeated),
                 words::sum(&sum)
-            )),
+            ))),
             Format::Json => {
                 let (_, tail) = ReplayDocument::around(sum)?;
                 write(&foreign::json(&tail))
@@ -145,7 +145,7 @@ pub(super) fn run(config: Option<&Path>, options: &ReplayOptions) -> Result<(), 
     })?;
     shown?;
     for problem in &damage {
-        super::say(&format!("pve-autoscaler: {}", one_line(problem)));
+        super::say_beside(&one_line(problem));
     }
     let sum = summed.sum();
     let (all, others) = (sum.decisions, sum.others + sum.unreadable);

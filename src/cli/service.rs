@@ -45,6 +45,7 @@ mod answering;
 mod credentials;
 mod notifying;
 mod placing;
+mod reloading;
 mod shown;
 mod spans;
 
@@ -298,8 +299,7 @@ pub(super) async fn run(options: ServiceOptions) -> Result<(), ServiceError> {
         match ended {
             LoopEnd::Told => return Ok(()),
             LoopEnd::Reloaded(next) => {
-                begins.cause = BeginCause::Reloaded;
-                begins.changed = config::changed::changed_keys(&settings.text, &next.text);
+                begins = reloading::begin_record(&settings, &next);
                 settings = next;
             }
             LoopEnd::Asked | LoopEnd::Ended(Ok(())) => {}
@@ -342,7 +342,8 @@ async fn one_loop(
         if !matches!(why, LoopEnd::Asked) {
             break why;
         }
-        if let Some(next) = reloaded(&options.config, shared, &mut outside.page).await {
+        let asked = (&*options.config, settings.configured);
+        if let Some(next) = reloaded(asked, shared, &mut outside.page).await {
             break LoopEnd::Reloaded(next);
         }
     };
@@ -441,7 +442,7 @@ impl Outside {
 
 /// The new settings; `None` when the file is wrong and the old ones stay.
 async fn reloaded(
-    path: &Path,
+    (path, was_configured): (&Path, bool),
     shared: &ServiceShared,
     page: &mut PageServer,
 ) -> Option<Arc<Settings>> {
@@ -449,7 +450,7 @@ async fn reloaded(
     let next = match InForce::load(path, Clock::System.now()) {
         Ok((in_force, settings)) => {
             shared.in_force.send_replace(in_force);
-            tracing::info!("the configuration was read again");
+            reloading::log_reading(was_configured, settings.configured);
             let moved = page.move_to(&settings.web).await.err();
             page.access().clone_into(&mut shared.access());
             if let Some(problem) = &moved {

@@ -13,6 +13,7 @@ use super::{CliFailure, control, evacuations, host_name, narrow, render, stores}
 use crate::controller::control::ControlCommand;
 use crate::controller::executor::{ActionWait, PATIENCE};
 use crate::controller::status::{DaemonStatus, MachineStatus};
+use crate::controller::trouble;
 use crate::kubernetes::lease;
 use crate::model::foreign;
 use crate::model::region::{Busy, Step};
@@ -354,7 +355,7 @@ fn troubles(text: &mut String, status: &DaemonStatus) {
             let cause = cause.filter(|_| position > 0);
             let cause = cause.unwrap_or_else(|| match &trouble.cause {
                 Some(_) => "see above".to_owned(),
-                None => String::new(),
+                None => trouble::UNREAD.to_owned(),
             });
             vec![trouble.effect.clone(), cause]
         });
@@ -818,6 +819,28 @@ mod tests {
             2,
             "{text}"
         );
+    }
+
+    /// Found by it: right after a reload nothing stood beside what was not read yet, as if something were wrong that nobody knows.
+    #[test]
+    fn what_is_not_read_yet_says_what_it_waits_for() {
+        let trouble = |cause: Option<&str>, effect: &str| Trouble {
+            cause: cause.map(Into::into),
+            effect: effect.to_owned(),
+            hinders: true,
+        };
+        let status = DaemonStatus {
+            configured: true,
+            at: Some(NOW),
+            troubles: vec![
+                trouble(Some("pve1: connection refused"), "1m old: pve/default"),
+                trouble(None, "not read yet: pve/east"),
+            ],
+            ..DaemonStatus::default()
+        };
+        let text = text(&status, false, COLUMNS, NOW);
+        let waits = format!("  not read yet: pve/east  {}\n", trouble::UNREAD);
+        assert!(text.contains(&waits), "{text}");
     }
 
     /// What kubeadm said at its end is told on one line that fits, and in full below.

@@ -48,7 +48,7 @@ pub(super) fn pod(story: &PodStory, wide: bool, now: Time) -> String {
             let _ = writeln!(text, "It needs no node: its phase is {:?}.\n", story.phase);
         }
     }
-    changes(&mut text, &story.changes);
+    changes(&mut text, &story.changes, &mut causes);
     section(
         &mut text,
         "New machines",
@@ -112,18 +112,33 @@ fn fold_verdict(verdict: &NodeVerdict, now: Time) -> (String, String) {
 }
 
 /// The ways to a machine, of which each is enough.
-fn changes(text: &mut String, changes: &[Change]) {
+fn changes(text: &mut String, changes: &[Change], causes: &mut Causes) {
+    let rows = changes.iter().map(|one| change(one, changes, causes));
+    let rows = rows.collect();
     section(
         text,
         "What would have to change, one of these",
         &["FOR", "CHANGE"],
-        changes.iter().map(change).collect(),
+        rows,
     );
 }
 
-/// A way to a machine: which machines it brings into reach, and what would have to change.
-fn change(change: &Change) -> Vec<String> {
-    let needed: Vec<String> = change.needed.iter().map(|one| one_line(one)).collect();
+/// Characters behind a change's head that are told in each row that has them: fewer need no number.
+const BRIEF: usize = 60;
+
+/// A way to a machine: which machines it brings into reach, and what would have to change. What several ways have at length, such as what is
+/// wrong with the template of all, is told below.
+fn change(change: &Change, all: &[Change], causes: &mut Causes) -> Vec<String> {
+    let needed = change.needed.iter().map(|one| {
+        let ways = all.iter().filter(|way| way.needed.contains(one)).count();
+        match one.split_once(": ") {
+            Some((head, rest)) if ways > 1 && rest.chars().count() > BRIEF => {
+                causes.of(&one_line(head), rest)
+            }
+            _ => one_line(one),
+        }
+    });
+    let needed: Vec<String> = needed.collect();
     vec![change.places.join(", "), needed.join("; and ")]
 }
 
@@ -280,7 +295,7 @@ pub(super) fn node(story: &NodeStory, wide: bool, now: Time) -> String {
     tell_machine(&mut text, story, wide, now);
     tell_verdict(&mut text, story, wide, now);
     text.push('\n');
-    changes(&mut text, &story.changes);
+    changes(&mut text, &story.changes, &mut causes);
     let refused = story.verdict.as_ref().and_then(without_machine);
     let refused = refused.map_or_else(Vec::new, |(_, refused)| refused);
     section(
@@ -928,6 +943,38 @@ mod tests {
             !text.contains("(pod ") && !text.contains("Unneeded for"),
             "{text}"
         );
+    }
+
+    /// Found by it: what PVE says of a template that all pools have was three paragraphs of the same words.
+    #[test]
+    fn what_several_ways_need_at_length_is_told_once() {
+        let fault = "VM 9000 is locked (backup), and PVE clones no locked VM; `qm unlock 9000` takes the lock away";
+        let way = |place: &str, own: &str| Change {
+            places: vec![place.into()],
+            needed: vec![own.into(), format!("mend the template: {fault}")],
+        };
+        let ways = [
+            way("general/small", "max = 4 in [pool.general]"),
+            way("batch/large", "let the pod tolerate the taint"),
+        ];
+        let told = |wide: bool, ways: &[Change]| {
+            let (mut causes, mut text) = (Causes::new(wide), String::new());
+            changes(&mut text, ways, &mut causes);
+            causes.tell(&mut text);
+            text
+        };
+        let text = told(false, &ways);
+        assert_eq!(text.matches(fault).count(), 1, "{text}");
+        assert_eq!(
+            text.matches("; and mend the template (1)\n").count(),
+            2,
+            "{text}"
+        );
+        assert!(text.contains(&format!("Why\n  (1)  {fault}\n")), "{text}");
+        for text in [told(true, &ways), told(false, &ways[..1])] {
+            let whole = format!("; and mend the template: {fault}\n");
+            assert!(text.contains(&whole) && !text.contains("(1)"), "{text}");
+        }
     }
 
     /// What becomes of a pod is said with its node's lot, in words that hold for each outcome.

@@ -11,7 +11,7 @@ use nix::sys::termios::{LocalFlags, SetArg, SpecialCharacterIndices, tcgetattr, 
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::args::WebPasswordOptions;
-use super::{CliFailure, load, print};
+use super::{CliFailure, load, output, write};
 use crate::bounded_file;
 use crate::kubernetes::bootstrap;
 use crate::web::access::{self, SHORTEST};
@@ -64,7 +64,7 @@ pub(super) fn run(config: &Path, options: &WebPasswordOptions) -> Result<(), Cli
             config.display()
         );
     }
-    print(&said)
+    write(&output::sentences(&said))
 }
 
 /// The new password: asked for twice at a terminal, else the first line of standard input.

@@ -16,6 +16,9 @@ use crate::model::words;
 /// The lease's name among what a fault hinders.
 const LEASE: &str = "the lease";
 
+/// What is waited for where there is no fault.
+pub const UNREAD: &str = "it is being read; nothing is decided on it until that ends";
+
 /// A fault and what it hinders.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Trouble {

@@ -22,6 +22,8 @@ pub enum BeginCause {
     /// The daemon was started.
     #[default]
     Started,
+    /// The daemon, which ran without a configuration, read one.
+    Configured,
     /// The daemon read its configuration anew.
     Reloaded,
     /// The daemon's loop ended with an error and was started anew.

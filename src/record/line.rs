@@ -328,7 +328,7 @@ pub struct Deed {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "deed")]
 pub enum DeedKind {
-    /// A record begins: the daemon was started, its configuration was read anew, or a new segment was due.
+    /// A record begins: the daemon was started, its configuration was read, or a new segment was due.
     Begun {
         /// The program's version.
         program: String,

@@ -125,16 +125,17 @@ fn begun(kind: &DeedKind) -> (String, String) {
             let place = place.map_or_else(String::new, |host| format!(" on {host}"));
             format!("the daemon starts{place}, version {program}")
         }
+        Some(BeginCause::Configured) => "the daemon has a configuration now".to_owned(),
         Some(BeginCause::Reloaded) => "the configuration is read anew".to_owned(),
         Some(BeginCause::Again) => "the daemon's loop starts anew".to_owned(),
         Some(BeginCause::Segment) => "the record goes on in a new segment".to_owned(),
     };
     let mut why = Vec::new();
-    if *cause == Some(BeginCause::Reloaded) {
-        why.push(changed_keys(changed));
-    }
-    if *cause == Some(BeginCause::Again) {
-        why.push("it ended with an error, which the log has".to_owned());
+    match cause {
+        Some(BeginCause::Configured) => why.push("it ran without one before".to_owned()),
+        Some(BeginCause::Reloaded) => why.push(changed_keys(changed)),
+        Some(BeginCause::Again) => why.push("it ended with an error, which the log has".to_owned()),
+        _ => {}
     }
     why.extend(former_host.as_ref().map(|host| format!("before on {host}")));
     why.extend(

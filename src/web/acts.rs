@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use futures::future::BoxFuture;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::WebState;
 use super::access::Visitor;
@@ -81,6 +81,24 @@ impl PageAction {
     }
 }
 
+/// The answer to what was done: `done` says whether it made a difference. What the daemon answers by itself says for each command something
+/// else, and of a pause what was before it.
+fn tell_done(command: &ControlCommand, answered: Value) -> Value {
+    match command {
+        ControlCommand::Pause { .. } => {
+            let before = answered.is_string().then_some(answered);
+            json!({"done": true, "reason_before": before})
+        }
+        ControlCommand::Resume => json!({"done": answered == Value::Bool(true)}),
+        // Without a wait something is done, too: what the pool's nodes offer is learned anew.
+        ControlCommand::Retry { .. } => json!({"done": true, "ended": answered}),
+        ControlCommand::Evacuate(_) => {
+            json!({"done": answered["changed"] == Value::Bool(true), "host": answered})
+        }
+        _ => json!({"done": true, "answer": answered}),
+    }
+}
+
 /// Does what the person asks for, who is logged in.
 pub(super) async fn act(
     Shared(state): Shared<WebState>,
@@ -98,8 +116,67 @@ pub(super) async fn act(
         Ok(Json(act)) => act,
         Err(error) => return refusal(StatusCode::BAD_REQUEST, &error.body_text()),
     };
-    match (actor.0)(act.command(&user), user).await {
-        ControlAnswer::Ok(done) => answer(&json!({"done": done})),
+    let command = act.command(&user);
+    match (actor.0)(command.clone(), user).await {
+        ControlAnswer::Ok(answered) => answer(&tell_done(&command, answered)),
         ControlAnswer::Error(why) => refusal(StatusCode::CONFLICT, &why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by it: a pause that began was answered with `false`, since nothing was paused before, and a resume of nothing looked the same.
+    #[test]
+    fn done_says_whether_it_made_a_difference() {
+        let pause = ControlCommand::Pause {
+            reason: "storage move (by ann)".to_owned(),
+        };
+        let retry = ControlCommand::Retry {
+            pool: "general".to_owned(),
+        };
+        let evacuate = ControlCommand::Evacuate(EvacuationOrder {
+            host: "pve2".to_owned(),
+            region: None,
+            end: false,
+        });
+        let here = |changed: bool| json!({"changed": changed, "machines": ["general-aaaaa"], "coming": []});
+        for (command, answered, told) in [
+            (
+                &pause,
+                json!(false),
+                json!({"done": true, "reason_before": null}),
+            ),
+            (
+                &pause,
+                json!("lunch (by bob)"),
+                json!({"done": true, "reason_before": "lunch (by bob)"}),
+            ),
+            (&ControlCommand::Resume, json!(true), json!({"done": true})),
+            (
+                &ControlCommand::Resume,
+                json!(false),
+                json!({"done": false}),
+            ),
+            (&retry, json!([]), json!({"done": true, "ended": []})),
+            (
+                &retry,
+                json!(["general: backs off"]),
+                json!({"done": true, "ended": ["general: backs off"]}),
+            ),
+            (
+                &evacuate,
+                here(true),
+                json!({"done": true, "host": here(true)}),
+            ),
+            (
+                &evacuate,
+                here(false),
+                json!({"done": false, "host": here(false)}),
+            ),
+        ] {
+            assert_eq!(tell_done(command, answered), told, "{command:?}");
+        }
     }
 }

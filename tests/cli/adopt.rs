@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::service::{get, replace, run, until};
 use super::simulators::{Process, Simulators};
+use super::terminal::whatever_on_terminal;
 use super::{program, text};
 
 const TEMPLATE: &str = "debian-13-k8s";
@@ -112,6 +113,23 @@ fn a_cluster_built_anew_is_adopted_by_a_command() {
     ] {
         assert!(said.contains(words), "{words:?} is not in {said}");
     }
+    // On a terminal nothing is torn.
+    let paths = [&config, &state, &broker].map(|path| path.display().to_string());
+    let [at_config, at_state, at_broker] = &paths;
+    let arguments = [
+        "adopt",
+        "--config",
+        at_config,
+        "--state-directory",
+        at_state,
+        "--broker-directory",
+        at_broker,
+    ];
+    let shown = whatever_on_terminal(80, &arguments);
+    for line in shown.lines() {
+        assert!(line.chars().count() <= 80, "{line:?} in {shown}");
+    }
+    assert!(shown.contains("the journal has 10 machines of"), "{shown}");
     let bound = || fs::read_to_string(broker.join("cluster")).expect("readable");
     assert_eq!(bound().trim(), FORMER);
     let count = |path: PathBuf| fs::read_dir(path).map_or(0, Iterator::count);

@@ -499,15 +499,22 @@ fn who_is_logged_in_pauses_and_resumes_and_the_log_has_the_name() {
     assert_eq!(other.status, 403, "{other:?}");
     assert!(!status().contains("paused"), "{}", status());
 
+    let resume = json!({"do": "resume"});
+    let nothing = act(&[cookie], &resume);
+    assert_eq!((nothing.status, &*nothing.body), (200, r#"{"done":false}"#));
     let done = act(&[cookie], &pause);
-    assert_eq!(done.status, 200, "{done:?}");
+    let wanted = r#"{"done":true,"reason_before":null}"#;
+    assert_eq!((done.status, &*done.body), (200, wanted));
     let said = status();
     assert!(
         said.contains("move (by ann)") && !said.contains('\u{1b}'),
         "{said}"
     );
     let retried = act(&[cookie], &json!({"do": "retry", "pool": "general"}));
-    assert_eq!((retried.status, &*retried.body), (200, r#"{"done":[]}"#));
+    assert_eq!(
+        (retried.status, &*retried.body),
+        (200, r#"{"done":true,"ended":[]}"#)
+    );
     let unknown = act(&[cookie], &json!({"do": "retry", "pool": "none"}));
     assert!(
         unknown.status == 409 && unknown.body.contains("there is no pool none"),
@@ -517,14 +524,25 @@ fn who_is_logged_in_pauses_and_resumes_and_the_log_has_the_name() {
     let stranger = act(&[], &order(false));
     assert!(matches!(stranger.status, 401 | 403), "{stranger:?}");
     for (end, shown) in [(false, true), (true, false)] {
-        let done = act(&[cookie], &order(end));
-        assert_eq!(done.status, 200, "{done:?}");
+        for wanted in ["true", "false"] {
+            let done = act(&[cookie], &order(end));
+            assert_eq!(done.status, 200, "{done:?}");
+            let begins = format!("{{\"done\":{wanted},\"host\":{{");
+            assert!(done.body.starts_with(&begins), "{done:?}");
+        }
         assert_eq!(status().contains("evacuated since"), shown);
     }
     for nonsense in [json!({"do": "evacuate"}), json!({"do": "pause"}), json!({})] {
         assert_eq!(act(&[cookie], &nonsense).status, 400, "{nonsense}");
     }
-    assert_eq!(act(&[cookie], &json!({"do": "resume"})).status, 200);
+    let again = act(&[cookie], &json!({"do": "pause", "reason": "lunch"}));
+    let before = r#"{"done":true,"reason_before":"storage"#;
+    assert!(
+        again.body.starts_with(before) && again.body.contains(" move (by ann)"),
+        "{again:?}"
+    );
+    let resumed = act(&[cookie], &resume);
+    assert_eq!((resumed.status, &*resumed.body), (200, r#"{"done":true}"#));
     until("status", status, &["leader;"], &["by ann"]);
     let history = || {
         let record = open.simulators.path("state/record");

@@ -17,6 +17,7 @@ use pve_autoscaler::pve::transport::https::{Https, TokenOptions};
 use pve_autoscaler::pve::transport::{HttpMethod, PveRequest, Transport as _};
 use pve_autoscaler::sim::pve::{PveSpec, TokenSpec};
 
+use super::setup::on_one_line;
 use super::simulators::{Process, Simulators};
 use super::{program, text};
 
@@ -249,6 +250,26 @@ fn a_daemon_that_is_not_configured_names_its_own_file() {
     daemon.page("/readyz", &[&words]);
     let log = daemon.log();
     assert!(log.contains(&words), "{log}");
+
+    // Its first configuration is no change of one, though the file has all its keys and had none of them.
+    let admin = daemon.simulators.path("admin.conf");
+    let config = daemon.simulators.config(&admin, TEMPLATE, "9100-9120");
+    assert_eq!(config, daemon.config);
+    daemon.tell(Signal::SIGHUP);
+    let record = daemon.simulators.path("state/record");
+    let history = || {
+        let output = program()
+            .arg("history")
+            .arg("--record")
+            .arg(&record)
+            .output();
+        on_one_line(&text(&output.expect("it runs").stdout))
+    };
+    let row = "the daemon has a configuration now it ran without one before";
+    until("history", history, &[row], &["read anew", "changed"]);
+    let log = daemon.log();
+    let read = "the configuration was read; nothing was configured before";
+    assert!(log.contains(read) && !log.contains("read again"), "{log}");
 }
 
 #[test]
@@ -283,8 +304,7 @@ fn a_changed_listen_takes_effect_on_reload_or_says_that_it_does_not() {
             .arg("--record")
             .arg(&record)
             .output();
-        let told = text(&output.expect("it runs").stdout);
-        told.split_whitespace().collect::<Vec<_>>().join(" ")
+        on_one_line(&text(&output.expect("it runs").stdout))
     };
     let rows = [
         "the daemon starts, version ",

@@ -6,11 +6,14 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use pve_autoscaler::model::cpus::CpuSet;
 use pve_autoscaler::model::mark::Mark;
 use pve_autoscaler::model::network::NicAddresses;
 use pve_autoscaler::model::time::Time;
+use pve_autoscaler::pve::transport::https::{Https, TokenOptions};
+use pve_autoscaler::pve::transport::{HttpMethod, PveRequest, Transport as _};
 use pve_autoscaler::sim::pve::{AclSpec, PveSpec, TokenSpec, VNetSpec};
 
 use super::live::own_name;
@@ -1065,6 +1068,86 @@ fn a_token_whose_secret_is_there_is_taken_where_the_configuration_is_gone() {
     assert!(
         !found.contains("pve-autoscaler@pve!daemon lacks"),
         "{found}"
+    );
+}
+
+/// Takes a privilege out of a role, as an administrator does by mistake.
+fn take_out_of_role(simulators: &Simulators, role: &str, privilege: &str) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let way = Https::new(&TokenOptions {
+        endpoints: vec![simulators.pve.clone()],
+        token_id: "root@pam!setup".to_owned(),
+        secret: "11111111-0000-4000-8000-000000000001".to_owned().into(),
+        ca_file: None,
+        fingerprint: Some(simulators.fingerprint.clone()),
+    });
+    let way = way.expect("a way");
+    let ask = |method, path: String, params| {
+        let request = PveRequest {
+            call: "test",
+            method,
+            path,
+            params,
+            multipart: false,
+            timeout: Duration::from_secs(10),
+        };
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(way.call(request)).expect("PVE does it")
+    };
+    let roles = ask(HttpMethod::Get, "/access/roles".to_owned(), Vec::new());
+    let roles = roles.as_array().expect("a list");
+    let of_role = roles.iter().find(|one| one["roleid"] == role);
+    let held = of_role.and_then(|one| one["privs"].as_str());
+    let held = held.expect("its privileges");
+    let left: Vec<&str> = held.split(',').filter(|one| *one != privilege).collect();
+    assert_ne!(left.join(","), held, "{privilege} was not in it");
+    let privs = vec![("privs".into(), left.join(",").into())];
+    ask(HttpMethod::Put, format!("/access/roles/{role}"), privs);
+}
+
+/// Found by it: setup said "all is as it should be" beside a role that had lost a privilege, which `doctor` calls wrong.
+#[test]
+fn a_role_that_lost_a_privilege_gets_it_back() {
+    let place = Place::new();
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    let (role, privilege) = ("NodeAutoscalerMachines", "VM.PowerMgmt");
+    take_out_of_role(&place.simulators, role, privilege);
+    let (code, found) = place.doctor();
+    assert_eq!(code, Some(1), "{found}");
+    assert!(found.contains(privilege), "{found}");
+    // The daemon's own token gives nobody rights: that is said, and all else is as it is.
+    let secret = place.simulators.path("admin.secret");
+    let away = place.simulators.path("away.secret");
+    std::fs::rename(&secret, &away).expect("moved");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    let told = on_one_line(&said);
+    for words in [
+        "note: the daemon's token pve-autoscaler@pve!daemon lacks rights that its configuration needs (doctor names them)",
+        "Nothing else is to be done.",
+        "changed: no",
+    ] {
+        assert!(told.contains(words), "{words:?} is not in {said}");
+    }
+    std::fs::rename(&away, &secret).expect("moved");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    for words in [
+        "  1. give the daemon's user in PVE these privileges, of which its token lacks some; the token stays as it is\n",
+        "     pveum role modify NodeAutoscalerMachines --privs '",
+        "  done: role NodeAutoscalerMachines\n",
+        "changed: yes",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    let (code, found) = place.doctor();
+    assert_eq!(code, Some(0), "{found}");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("Nothing is to be done: all is as it should be"),
+        "{said}"
     );
 }
 

@@ -561,7 +561,7 @@ impl Site {
     }
 
     fn reload_daemon(&self, at: usize) -> String {
-        const READ: &str = "the configuration was read again";
+        const READ: &str = "the configuration was read";
         let host = &self.hosts[at];
         let said = self.ask_program(at, &["check"]);
         let times = || host.read_log().matches(READ).count();

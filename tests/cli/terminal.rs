@@ -18,8 +18,22 @@ pub(crate) fn on_terminal(columns: u16, arguments: &[&str]) -> String {
     on_terminal_of(columns, arguments, &[("NO_COLOR", "1"), ("TERM", &own)])
 }
 
+/// The same of a command that need not succeed.
+pub(crate) fn whatever_on_terminal(columns: u16, arguments: &[&str]) -> String {
+    let own = std::env::var("TERM").unwrap_or_default();
+    let (_, said) = ran_on_terminal(columns, arguments, &[("NO_COLOR", "1"), ("TERM", &own)]);
+    said
+}
+
 /// The same with these variables and none else of those that a terminal is told by.
 fn on_terminal_of(columns: u16, arguments: &[&str], variables: &[(&str, &str)]) -> String {
+    let (succeeded, said) = ran_on_terminal(columns, arguments, variables);
+    assert!(succeeded, "{arguments:?}");
+    said
+}
+
+/// Whether the command succeeded, and what it said.
+fn ran_on_terminal(columns: u16, arguments: &[&str], variables: &[(&str, &str)]) -> (bool, String) {
     let size = Winsize {
         ws_row: 24,
         ws_col: columns,
@@ -43,8 +57,8 @@ fn on_terminal_of(columns: u16, arguments: &[&str], variables: &[(&str, &str)]) 
     let mut said = Vec::new();
     // The end of a terminal is an error: EIO.
     let _ = File::from(pty.master).read_to_end(&mut said);
-    assert!(process.wait().expect("it ends").success(), "{arguments:?}");
-    text(&said).replace("\r\n", "\n")
+    let succeeded = process.wait().expect("it ends").success();
+    (succeeded, text(&said).replace("\r\n", "\n"))
 }
 
 /// The first picture of a command that shows several, on a terminal of 24 lines. It is ended then.
@@ -107,6 +121,72 @@ fn fits(arguments: &[&str]) {
             assert!(
                 heads || shown.contains(word),
                 "{columns}: {word} is not in\n{shown}"
+            );
+        }
+    }
+}
+
+/// Found by it: lines of up to 400 characters, torn at the terminal's edge.
+#[test]
+fn what_replay_tells_fits_a_terminal() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let record = folder.join("tests/cli/records/0.1.0").display().to_string();
+    let (_folder, config) = file(POOL);
+    let config = config.display().to_string();
+    let asked = ["--config", &config, "replay", &record];
+    let output = program().args(asked).output().expect("it runs");
+    let piped = text(&output.stdout);
+    assert!(widest(&piped) > 80, "nothing is to be folded: {piped}");
+    for columns in [80, 60] {
+        let shown = whatever_on_terminal(columns, &asked);
+        let torn = |line: &&str| {
+            let is_a_word = !line.trim().contains(' ');
+            line.chars().count() > usize::from(columns) && !is_a_word
+        };
+        let torn: Vec<&str> = shown.lines().filter(torn).collect();
+        assert!(torn.is_empty(), "{columns}: {torn:#?}");
+        // Nothing is lost for that but blanks.
+        let letters = |text: &str| text.split_whitespace().collect::<String>();
+        assert_eq!(letters(&shown), letters(&piped), "{columns}");
+    }
+}
+
+/// Found by it: what `history` says in the place of a table was torn.
+#[test]
+fn what_history_says_of_names_that_it_does_not_know_fits_a_terminal() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let record = folder.join("tests/cli/records/0.1.0").display().to_string();
+    for asked in [["--pod", "web"], ["--pool", "nope"]] {
+        fits(&[&["history", "--record", &record][..], &asked].concat());
+    }
+}
+
+/// Found by it: where nothing is at hand, the bundle says so in lines of 300 characters.
+#[test]
+fn what_the_support_bundle_says_fits_a_terminal() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    for columns in [80, 60] {
+        let bundle = path(&format!("b{columns}.tar.gz"));
+        let (config, state, socket) = (path("none.toml"), path("state"), path("none.sock"));
+        let asked = [
+            "--config",
+            &config,
+            "support-bundle",
+            "--file",
+            &bundle,
+            "--state-directory",
+            &state,
+            "--socket",
+            &socket,
+        ];
+        let shown = whatever_on_terminal(columns, &asked);
+        assert!(shown.contains("Secrets are blotted"), "{shown}");
+        for line in shown.lines() {
+            let is_a_word = !line.trim().contains(' ');
+            assert!(
+                line.chars().count() <= usize::from(columns) || is_a_word,
+                "{columns}: {line:?} in {shown}"
             );
         }
     }

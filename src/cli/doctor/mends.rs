@@ -1,5 +1,6 @@
 //! What to do where a call to PVE failed: in short what is wrong, and what to type. Pure.
 
+use crate::config::Settings;
 use crate::config::settings::Channel;
 use crate::pve::CallError;
 use crate::pve::transport::CallEffect;
@@ -15,6 +16,26 @@ const IDLE: [&str; 4] = [
     "invalid peer certificate",
     "unexpected error",
 ];
+
+/// How a template is built anew, by whoever may: the daemon's token may not.
+pub(super) fn of_build(name: &str, settings: &Settings) -> String {
+    let command = format!("`pve-autoscaler template build {name}`");
+    if is_reached_by_token(name, settings) {
+        format!("{command} {BUILDERS}; or make it by hand as docs/template.md says")
+    } else {
+        command
+    }
+}
+
+/// Who may build a template where the daemon has a token.
+pub(super) const BUILDERS: &str = "as root on a PVE host, with a token that may (docs/template.md, What it needs; the daemon's may not)";
+
+/// Whether the daemon reaches the template's region by a token.
+pub(super) fn is_reached_by_token(template: &str, settings: &Settings) -> bool {
+    let template = settings.templates.get(template);
+    let region = template.and_then(|of| settings.regions.get(&*of.region));
+    region.is_some_and(|region| matches!(region.channel, Channel::Token { .. }))
+}
 
 /// What is wrong with the way to a region, and what to do.
 pub(super) fn of_region(name: &str, channel: &Channel, error: &CallError) -> (String, String) {
@@ -155,6 +176,31 @@ mod tests {
             ca_file: None,
             fingerprint: None,
         }
+    }
+
+    /// Found by it: whoever had set up with a token was sent to a build that the token may not do.
+    #[test]
+    fn a_build_is_advised_to_whoever_may() {
+        let told = |channel: &str| {
+            let text = format!(
+                "version = 1\n[proxmox]\n{channel}\nvmids = \"9000-9019\"\n[template.debian]\nvmid = 8000\n\
+                 [instance_type.s]\ncores = 2\nmemory = \"4GiB\"\n[pool.small]\ntemplate = \"debian\"\ninstance_types = [\"s\"]\nmax = 3\n"
+            );
+            let settings = crate::config::parse(&text, "test").expect("it is valid");
+            of_build("debian", &settings)
+        };
+        let command = "`pve-autoscaler template build debian`";
+        assert_eq!(told("channel = \"local\""), command);
+        let by_token = told(
+            "channel = \"token\"\nendpoints = [\"https://pve.example:8006\"]\ntoken_id = \"a@pve!b\"\n\
+             token_secret_file = \"/etc/pve-autoscaler/token\"\nca_file = \"/etc/pve-autoscaler/ca.pem\"",
+        );
+        let may = format!("{command} as root on a PVE host, with a token that may (");
+        assert!(by_token.starts_with(&may), "{by_token}");
+        assert!(
+            by_token.ends_with("; or make it by hand as docs/template.md says"),
+            "{by_token}"
+        );
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use super::finding::Findings;
 use super::kubernetes::ReachedCluster;
+use super::mends;
 use crate::config::Settings;
 use crate::config::file::{Build, BuildMethod};
 use crate::model::words;
@@ -101,12 +102,14 @@ fn judge_builds(server: u32, settings: &Settings, findings: &mut Findings) {
         let mut pools = settings.policy.pools.values();
         let used = pools.any(|pool| pool.of_template(name).is_some());
         if let Some(build) = template.build.as_ref().filter(|_| used) {
-            judge_build(server, name, build, findings);
+            let how = mends::of_build(name, settings);
+            judge_build(server, (name, &how), build, findings);
         }
     }
 }
 
-fn judge_build(server: u32, name: &str, build: &Build, findings: &mut Findings) {
+/// Judges a build; `how` builds it anew.
+fn judge_build(server: u32, (name, how): (&str, &str), build: &Build, findings: &mut Findings) {
     let version = &build.kubernetes;
     let Some(of_build) = minor(&format!("v{version}")) else {
         // Without a version nothing of Kubernetes is installed.
@@ -124,7 +127,7 @@ fn judge_build(server: u32, name: &str, build: &Build, findings: &mut Findings) 
                         "template {name}: its build's kubernetes {version} is older than the API server 1.{server}: its kubelet goes with it, and kubeadm shall be of the control plane's own minor"
                     ))
                     .mend(format!(
-                        "kubernetes = \"1.{server}\" in [template.{name}.build], and pve-autoscaler template build {name}"
+                        "kubernetes = \"1.{server}\" in [template.{name}.build], and {how}"
                     ));
             } else {
                 findings.fine(format!(
@@ -139,7 +142,7 @@ fn judge_build(server: u32, name: &str, build: &Build, findings: &mut Findings) 
             "template {name}: its build's kubernetes {version} is {why} 1.{server}: no kubelet of it may join"
         ))
         .mend(format!(
-            "kubernetes = \"1.{server}\" in [template.{name}.build] (1.{oldest} to 1.{server} go), and pve-autoscaler template build {name}; the control plane is upgraded first"
+            "kubernetes = \"1.{server}\" in [template.{name}.build] (1.{oldest} to 1.{server} go), and {how}; the control plane is upgraded first"
         ));
 }
 
@@ -223,7 +226,7 @@ mod tests {
                 ..Build::default()
             };
             let mut findings = Findings::default();
-            judge_build(34, "debian", &build, &mut findings);
+            judge_build(34, ("debian", "build it"), &build, &mut findings);
             let said: Vec<String> = findings.0.iter().map(ToString::to_string).collect();
             said.join("\n")
         };
@@ -241,7 +244,7 @@ mod tests {
             assert!(one && text.starts_with(begins), "{version}: {text:?}");
         }
         let text = said("1.33", BuildMethod::Kubeadm);
-        let mend = "; kubernetes = \"1.34\" in [template.debian.build], and pve-autoscaler template build debian";
+        let mend = "; kubernetes = \"1.34\" in [template.debian.build], and build it";
         assert!(text.ends_with(mend), "{text}");
     }
 

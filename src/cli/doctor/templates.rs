@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::finding::Findings;
+use super::mends;
 use super::region::{RegionSeen, SeenRegion};
 use crate::config::Settings;
 use crate::config::settings::{Channel, TemplateSettings};
@@ -79,9 +80,10 @@ pub(super) fn judge(
             format!("templates that PVE shows: {}", there.join(", "))
         };
         let help = match &template.build {
-            Some(_) => format!("`pve-autoscaler template build {name}` makes it"),
+            Some(_) => mends::of_build(name, settings),
             None => format!(
-                "vmid, vm_name or tags in [template.{name}] must name one that is there ({there}); `pve-autoscaler template build` makes one, docs/template.md says how"
+                "vmid, vm_name or tags in [template.{name}] must name one that is there ({there}); {}",
+                say_what_makes_one(name, settings)
             ),
         };
         findings
@@ -112,6 +114,17 @@ pub(super) fn judge(
     }
 }
 
+/// How a person comes by a template that the file does not build.
+fn say_what_makes_one(name: &str, settings: &Settings) -> String {
+    if mends::is_reached_by_token(name, settings) {
+        return format!(
+            "one is made by hand, as docs/template.md says, or built by `pve-autoscaler template build` {}",
+            mends::BUILDERS
+        );
+    }
+    "`pve-autoscaler template build` makes one, docs/template.md says how".to_owned()
+}
+
 /// What is wrong with a copy of a template, and whether its disk fits the instance types.
 fn judge_config(
     seen: &RegionSeen,
@@ -126,7 +139,7 @@ fn judge_config(
             .warning(format!(
                 "template {name}: VM {vmid} was built from another definition than the file has: machines are made of it as it is"
             ))
-            .mend(format!("`pve-autoscaler template build {name}`"));
+            .mend(mends::of_build(name, settings));
     }
     for fault in inspection::inspect(vmid, config, template, |storage| {
         is_on_all_hosts(seen, storage)

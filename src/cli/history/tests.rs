@@ -178,6 +178,63 @@ fn the_words_of_a_failure_are_told_once_for_the_failure_and_the_removal() {
     assert!(wide.contains(&format!("it failed: {words}")), "{wide}");
 }
 
+/// Found by it: through a pipe the words of one failure stood in four rows, since a hold and its end have them behind words of their own.
+#[test]
+fn a_hold_and_its_end_share_their_cause_with_the_failure() {
+    let words = "VM 9000 is locked (backup); `qm unlock 9000` ends a lock that nobody needs";
+    let unread =
+        "pve/default was not yet read completely: no reading of this PVE cluster has ended";
+    let held = |scope: &str, why: &str| {
+        let (scope, why): (Arc<str>, Arc<str>) = (scope.into(), why.into());
+        let begun = DeedKind::OnHold {
+            scope: scope.clone(),
+            why: why.clone(),
+            until: Some(Time(153_000)),
+        };
+        let ended = DeedKind::HoldEnded {
+            scope,
+            why,
+            since: Time(90_000),
+        };
+        [(90, begun), (153, ended)]
+    };
+    let failed = DeedKind::Ended {
+        action: "create".to_owned(),
+        machine: "small-aaaaa".into(),
+        failure: Some(format!("at clone: {words}")),
+    };
+    let backs_off = format!("it backs off after a failure: at clone: {words}");
+    let kinds = [(60, failed)].into_iter();
+    let kinds = kinds.chain(held("pool small", &backs_off));
+    let kinds = kinds.chain(held("region default", unread));
+    let deeds = kinds.map(|(at, kind)| Deed {
+        at: Time(at * 1_000),
+        decision: 1,
+        program: None,
+        kind,
+    });
+    let deeds: Vec<Deed> = deeds.collect();
+    let told = |wide| {
+        let depth = (HistoryDepth::Lines, wide);
+        told(&deeds, &planned_at(&deeds), depth, &TimeZone::UTC)
+    };
+    let short = told(false);
+    for cause in [words, unread] {
+        assert_eq!(short.matches(cause).count(), 1, "{short}");
+    }
+    let rows: Vec<&str> = short.lines().skip(1).take(5).map(str::trim_end).collect();
+    for (row, end) in rows.iter().zip([
+        "  at clone (1)",
+        "it backs off after a failure: at clone (1)",
+        "after 1m3s: it backs off after a failure: at clone (1)",
+        "  (2)",
+        "after 1m3s (2)",
+    ]) {
+        assert!(row.ends_with(end), "{end:?} does not end {row:?}");
+    }
+    assert_eq!(told(true).matches(words).count(), 3);
+}
+
 /// Machines that one decision makes, each with its reason.
 fn planned_together(machines: &[(&str, &str, &str)]) -> Vec<Deed> {
     let deeds = machines.iter().map(|(machine, host, why)| Deed {

@@ -43,6 +43,7 @@ use images::ImagesFound;
 use rights::OwnerHints;
 use steps::SetupStep;
 use survey::{Admin, Existing, Survey};
+use token::TokenLack;
 
 /// What `--save-answers` writes, and how it is known.
 const SAVED: (&str, fn(&[u8]) -> bool) = ("file of answers", SetupAnswers::is_in);
@@ -92,7 +93,7 @@ async fn set_up(
             anyhow!("these answers are missing or wrong; nothing was changed:{all}").into(),
         );
     }
-    let new = new_text(existing, &answers, &proposal)?;
+    let new = new_text((&survey, existing), &answers, &proposal)?;
     let written = config::parse(&new, "what setup would write").map_err(CliFailure::Config)?;
     for warning in &written.warnings {
         tell(&format!("note: {warning}\n"))?;
@@ -104,39 +105,57 @@ async fn set_up(
             options,
         )?;
     }
-    let token = token::lacking(&written, &survey.pve, existing.settings.configured).await;
+    let of_token = (existing.settings.configured, admin.is_daemons);
+    let token = token::lacking(&written, &survey.pve, of_token).await;
+    let told = match &token {
+        Some(TokenLack::Told(what)) => Some(what.clone()),
+        _ => None,
+    };
     let mut steps = steps::plan((&survey, &admin, existing), &answers, (path, &new), token)?;
     for step in &mut steps {
         step.look(&admin).await?;
     }
-    let lacking = survey.policy.is_missing()
-        && !steps
-            .iter()
-            .any(|step| matches!(step, SetupStep::Policy(_)));
+    if let Some(what) = &told {
+        tell(&format!("\nnote: {what}\n"))?;
+    }
+    let lacking = tell_policy(&survey, &admin, &steps)? || told.is_some();
+    if steps.is_empty() {
+        tell_nothing(&admin, lacking)?;
+        return tell_change(options, "no");
+    }
+    carry_out(&steps, &admin, (options, &answers)).await
+}
+
+/// Says so where the admission policy is not in force and no step puts it there.
+fn tell_policy(survey: &Survey, admin: &Admin, steps: &[SetupStep]) -> Result<bool, CliFailure> {
+    let mut steps = steps.iter();
+    let made = steps.any(|step| matches!(step, SetupStep::Policy(_)));
+    let lacking = survey.policy.is_missing() && !made;
     if lacking {
         let setup = admin.command("pve-autoscaler setup");
         tell(&format!(
             "\nnote: {NO_POLICY} `{setup} --kubeconfig FILE`\n"
         ))?;
     }
-    if steps.is_empty() {
-        let what = if lacking {
-            "Nothing else is to be done"
-        } else {
-            "Nothing is to be done: all is as it should be"
-        };
-        tell(&format!(
-            "\n{what}. `{}` looks closer.\n",
-            admin.command("pve-autoscaler doctor")
-        ))?;
-        return tell_change(options, "no");
-    }
-    carry_out(&steps, &admin, (options, &answers)).await
+    Ok(lacking)
+}
+
+/// Says that there is no step; `lacking`: something is missing all the same, which was said.
+fn tell_nothing(admin: &Admin, lacking: bool) -> Result<(), CliFailure> {
+    let what = if lacking {
+        "Nothing else is to be done"
+    } else {
+        "Nothing is to be done: all is as it should be"
+    };
+    tell(&format!(
+        "\n{what}. `{}` looks closer.\n",
+        admin.command("pve-autoscaler doctor")
+    ))
 }
 
 /// The text that the file gets.
 fn new_text(
-    existing: &Existing,
+    (survey, existing): (&Survey, &Existing),
     answers: &SetupAnswers,
     proposal: &Proposal,
 ) -> anyhow::Result<String> {
@@ -147,7 +166,9 @@ fn new_text(
     if existing.lacks_range {
         answers.proxmox.vmids = Some(proposal.wanted.vmids.clone());
     }
-    text::changed(existing, &answers)
+    let vmid = answers.template.vmid;
+    let named = vmid.and_then(|vmid| templates::name_on_hosts(survey, vmid));
+    text::changed(existing, &answers, named.as_deref())
 }
 
 /// The last line, for a program that runs setup again and again: whether anything was changed. A person at a terminal has seen it.

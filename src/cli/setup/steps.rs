@@ -17,7 +17,7 @@ use super::rights::{self, OwnerHints};
 use super::survey::{Admin, Existing, Survey};
 use super::templates::{FILES, content_lacking};
 use super::text;
-use super::token::Grants;
+use super::token::{Grants, TokenLack};
 use crate::cli::doctor::user::DAEMON;
 use crate::cli::in_force::digest;
 use crate::cli::place::ForceOptions;
@@ -69,12 +69,14 @@ pub(super) fn plan(
     (survey, admin, existing): (&Survey, &Admin, &Existing),
     answers: &SetupAnswers,
     (path, new): (&Path, &str),
-    token: Option<(Grants, PathBuf)>,
+    token: Option<TokenLack>,
 ) -> anyhow::Result<Vec<SetupStep>> {
     let settings = config::parse(new, "what setup would write")?;
     let mut steps = Vec::new();
     steps.extend(in_kubernetes(survey, existing, answers));
-    steps.extend(token.map(|(grants, file)| SetupStep::Token(Box::new(grants), file)));
+    if let Some(TokenLack::Made(grants, file)) = token {
+        steps.push(SetupStep::Token(grants, file));
+    }
     // Of several regions only one was looked at, and nobody said which is meant.
     let is_one = settings.regions.len() == 1;
     let builds = if is_one && (admin.here || answers.proxmox.admin_token_id.is_some()) {

@@ -130,6 +130,8 @@ pub(super) struct Admin {
     pub(super) client: Client,
     /// root on a host of the cluster.
     pub(super) here: bool,
+    /// The daemon's own token, which gives nobody rights.
+    pub(super) is_daemons: bool,
     /// The configuration file.
     pub(super) file: PathBuf,
 }
@@ -149,23 +151,24 @@ impl Admin {
             return Ok(Admin {
                 client: Client::new(Arc::new(direct)),
                 here: true,
+                is_daemons: false,
                 file: PathBuf::new(),
             });
         }
         let of_daemon = proxmox.token_secret_file.as_deref();
         let of_daemon = of_daemon.filter(|secret| secret.exists());
         if let Some((id, secret)) = proxmox.token_id.as_deref().zip(of_daemon) {
-            return Ok(Admin::remote(https(proxmox, id, secret)?));
+            return Ok(Admin::daemons(https(proxmox, id, secret)?));
         }
         if let Some((_, region)) = existing.region()
             && matches!(region.channel, Channel::Token { .. })
         {
             let socket = &existing.settings.broker.socket;
-            return Ok(Admin::remote(channels::open(region, socket)?));
+            return Ok(Admin::daemons(channels::open(region, socket)?));
         }
         // The configuration is gone, and its token may not be.
         if let Some(secret) = of_daemon.filter(|_| proxmox.endpoints.is_some()) {
-            return Ok(Admin::remote(https(proxmox, TOKEN, secret)?));
+            return Ok(Admin::daemons(https(proxmox, TOKEN, secret)?));
         }
         if let Some((id, secret)) = of_admin {
             return Ok(Admin::remote(https(proxmox, id, secret)?));
@@ -181,10 +184,18 @@ impl Admin {
         config::command_for(command, &self.file.display().to_string())
     }
 
+    fn daemons(transport: Arc<dyn Transport>) -> Admin {
+        Admin {
+            is_daemons: true,
+            ..Admin::remote(transport)
+        }
+    }
+
     fn remote(transport: Arc<dyn Transport>) -> Admin {
         Admin {
             client: Client::new(transport),
             here: false,
+            is_daemons: false,
             file: PathBuf::new(),
         }
     }

@@ -234,16 +234,12 @@ fn take(
         proposal.missing.push(format!("template.vmid: {why}"));
     }
     let name = candidates.get(&vmid).map_or("", |one| &*one.name);
-    let others: Vec<&TemplateCandidate> = candidates
+    let others: Vec<u32> = candidates
         .iter()
         .filter(|(other, one)| **other != vmid && one.name == name)
-        .map(|(_, one)| one)
+        .map(|(other, _)| *other)
         .collect();
-    let source = if said || others.is_empty() || name.is_empty() {
-        TemplateSource::Vmid(vmid)
-    } else {
-        TemplateSource::Named(name.to_owned())
-    };
+    let source = choose_source(survey, (vmid, said), (name, &others), proposal);
     let mut why =
         format!("{name} has a guest agent and a cloud-init drive and looks made for Kubernetes");
     if candidates.len() > 1 + others.len() {
@@ -286,6 +282,47 @@ fn take(
         ));
     }
     seen_later(proposal, config);
+}
+
+/// Whether the file names the template by its VMID, or by its name with the others of that name.
+fn choose_source(
+    survey: &Survey,
+    (vmid, said): (u32, bool),
+    (name, others): (&str, &[u32]),
+    proposal: &mut Proposal,
+) -> TemplateSource {
+    let of_all_hosts = name_on_hosts(survey, vmid).is_some();
+    if name.is_empty() || others.is_empty() || (said && !of_all_hosts) {
+        return TemplateSource::Vmid(vmid);
+    }
+    if said {
+        let all: BTreeSet<u32> = others.iter().copied().chain([vmid]).collect();
+        let all: Vec<u32> = all.into_iter().collect();
+        proposal.notes.push(format!(
+            "{} are templates of the name {name}, each for its own host: vm_name stands in the file and no VMID, so that machines are made on all of these hosts",
+            words::each(&all)
+        ));
+    }
+    TemplateSource::Named(name.to_owned())
+}
+
+/// The name by which a template stands for those of other hosts, too: its disks are its host's own, so that by its VMID machines would be
+/// made there alone, and others of its name are on other hosts.
+pub(super) fn name_on_hosts(survey: &Survey, vmid: u32) -> Option<String> {
+    let (pve, resources) = (&survey.pve, &survey.pve.resources);
+    let host_of = |vmid: &u32| Some(&*resources.guests.get(vmid)?.host);
+    let host = host_of(&vmid)?;
+    let storages = resources.storages.get(host)?;
+    let is_own = |storage: &str| storages.get(storage).is_some_and(|of| !of.shared);
+    let mut disks = pve.templates.get(&vmid)?.disks.values();
+    let has_own = disks.any(|disk| !disk.cdrom && is_own(&disk.storage));
+    let candidates = candidates(survey);
+    let name = &candidates.get(&vmid)?.name;
+    let others = candidates.iter();
+    let others = others.filter(|(other, one)| **other != vmid && one.name == *name);
+    let hosts: Vec<Option<&str>> = others.map(|(other, _)| host_of(other)).collect();
+    let is_alone = !hosts.is_empty() && !hosts.contains(&Some(host));
+    (has_own && is_alone && !name.is_empty()).then(|| name.clone())
 }
 
 /// Says so where further network cards have fixed addresses, of which the file that is written says nothing.

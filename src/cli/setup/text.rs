@@ -248,8 +248,13 @@ fn pool(wanted: &SetupSpec) -> Vec<TableLine> {
     lines
 }
 
-/// The text of a file that is configured, with what was answered changed in it, and nothing else.
-pub(super) fn changed(existing: &Existing, answers: &SetupAnswers) -> anyhow::Result<String> {
+/// The text of a file that is configured, with what was answered changed in it, and nothing else. `named`: the name by which the template that
+/// is answered by its VMID stands for those of other hosts, too.
+pub(super) fn changed(
+    existing: &Existing,
+    answers: &SetupAnswers,
+    named: Option<&str>,
+) -> anyhow::Result<String> {
     let text = existing.text.clone().unwrap_or_default();
     let mut document: DocumentMut = text.parse().context("the configuration file")?;
     region_answers(&mut document, existing, answers)?;
@@ -267,7 +272,7 @@ pub(super) fn changed(existing: &Existing, answers: &SetupAnswers) -> anyhow::Re
             of_pool.with_context(|| format!("pool {pool} names no template"))?
         }
     };
-    template_answers(&mut document, &template, answers)?;
+    template_answers(&mut document, (&template, named), answers)?;
     network_answers(&mut document, &pool, answers)?;
     pool_answers(&mut document, &pool, answers)?;
     Ok(document.to_string())
@@ -390,12 +395,14 @@ fn region_answers(
 
 fn template_answers(
     document: &mut DocumentMut,
-    name: &str,
+    (name, named): (&str, Option<&str>),
     answers: &SetupAnswers,
 ) -> anyhow::Result<()> {
     let template = &answers.template;
     let table = table_at(document, &["template", name])?;
-    if let Some(vmid) = template.vmid {
+    let stands = table.get("vm_name").and_then(Item::as_str);
+    let meant = named.is_some() && stands == named;
+    if let Some(vmid) = template.vmid.filter(|_| !meant) {
         set(table, "vmid", i64::from(vmid));
         for other in ["vm_name", "tags"] {
             table.remove(other);

@@ -52,14 +52,22 @@ pub(super) enum SecretTrial {
     Silent(String),
 }
 
-/// What is to be made in PVE so that the daemon's token works, with the file of its secret; `None` where nothing is. A token of a file that is
-/// not configured yet, whose secret is taken, may lack rights that its new configuration needs. What a configured one's rights lack is told by
-/// `doctor`.
+/// What a token lacks, and whether setup makes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum TokenLack {
+    /// This, with the file of its secret.
+    Made(Box<Grants>, PathBuf),
+    /// Rights that only an administrator can give, and this is none: what is said of it. All else is done without them.
+    Told(String),
+}
+
+/// What is to be made in PVE so that the daemon's token works; `None` where nothing is. A token whose secret is taken may lack rights that its
+/// configuration needs: it is another than before, or somebody took a privilege away from a role.
 pub(super) async fn lacking(
     settings: &Settings,
     pve: &PveFound,
-    configured: bool,
-) -> Option<(Grants, PathBuf)> {
+    (configured, is_daemons): (bool, bool),
+) -> Option<TokenLack> {
     let mut regions = settings.regions.values();
     // Of several regions only one was looked at, and nobody said which is meant.
     let (Some(region), None) = (regions.next(), regions.next()) else {
@@ -83,13 +91,21 @@ pub(super) async fn lacking(
         Some(Ok(way)) => {
             let client = Client::new(way);
             grants.trial = try_secret(&client).await;
-            let is_taken = grants.trial == SecretTrial::Taken;
-            if is_taken && (configured || grants.are_held(&client).await) {
+            let held = grants.has_token() && grants.are_held(&client).await;
+            // Which resource pools there are is not for the daemon to see.
+            if held && (grants.pools.is_empty() || (configured && is_daemons)) {
                 return None;
             }
         }
     }
-    Some((grants, secret_file.clone()))
+    // What is configured works on, and setup is run again without the administrator's token.
+    if grants.has_token() && configured && is_daemons {
+        return Some(TokenLack::Told(format!(
+            "the daemon's token {token_id} lacks rights that its configuration needs (doctor names them), which only an administrator can give it: \
+             run setup as root on a host, or answer proxmox.admin_token_id and admin_token_secret_file"
+        )));
+    }
+    Some(TokenLack::Made(Box::new(grants), secret_file.clone()))
 }
 
 /// Makes a call with the token, which whoever may log in may make.
@@ -245,7 +261,7 @@ impl Grants {
                 return false;
             }
         }
-        self.pools.is_empty()
+        true
     }
 
     /// What is said of a token that is there and whose secret is not, or is not known to be.

@@ -525,7 +525,7 @@ fn beginnings(path: &Path) -> Vec<(String, String)> {
         .collect()
 }
 
-/// A start, a reload with what was changed, the next segment, another host, and another program.
+/// A start, a first configuration, a reload with what was changed, the next segment, another host, and another program.
 #[test]
 fn how_a_record_begins_is_told() {
     let (_directory, path) = place();
@@ -542,6 +542,11 @@ fn how_a_record_begins_is_told() {
         changed: changed.to_vec(),
         ..start()
     };
+    let configured = RecordStart {
+        cause: BeginCause::Configured,
+        ..start()
+    };
+    run(configured, &[decided(1, 1_500, "a")]);
     run(reload(&keys), &[decided(1, 2_000, "a")]);
     run(reload(&keys[..2]), &[decided(1, 3_000, "a")]);
     let later = 3_000 + SEGMENT_AGE.0;
@@ -569,6 +574,10 @@ fn how_a_record_begins_is_told() {
         told,
         [
             (&*starts, ""),
+            (
+                "the daemon has a configuration now",
+                "it ran without one before"
+            ),
             (reloaded, &*format!("changed: {named} and 2 more")),
             (reloaded, "changed: pool.p0.max, pool.p1.max"),
             (reloaded, "nothing in the file was changed"),

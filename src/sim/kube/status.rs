@@ -204,15 +204,16 @@ impl Status {
         Status::new(410, "Expired", message, Value::Null)
     }
 
-    /// 415.
-    pub(super) fn media_type(given: &str) -> Status {
+    /// 415: the request's body has a form that this server cannot read there; `taken` are those that it can.
+    pub(super) fn media_type(taken: &[&str]) -> Status {
         Status::new(
             415,
             "UnsupportedMediaType",
             format!(
-                "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml (given: {given})"
+                "the body of the request was in an unknown format - accepted media types include: {}",
+                taken.join(", ")
             ),
-            json!({}),
+            Value::Null,
         )
     }
 

@@ -204,6 +204,14 @@ pub(super) struct Patch<'a> {
     pub(super) force: bool,
 }
 
+/// What a patch may be.
+pub(super) const PATCHES: [&str; 4] = [
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+];
+
 /// Patches an object.
 pub(super) fn patch(
     state: &mut State,
@@ -223,7 +231,7 @@ pub(super) fn patch(
         "application/json-patch+json" => patch::json_patch(&mut new, &patch.body)?,
         "application/merge-patch+json" => patch::merge(&mut new, &patch.body),
         "application/strategic-merge-patch+json" => patch::strategic(&mut new, &patch.body),
-        other => return Err(Status::media_type(other)),
+        _ => return Err(Status::media_type(&PATCHES)),
     }
     update(state, res, namespace, wanted, subresource, new, user).map(|o| (o, false))
 }

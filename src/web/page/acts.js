@@ -6,9 +6,9 @@ import { ask } from "./live.js";
 /// Whether there is anything to do: told by the daemon once somebody is logged in.
 export const may = { act: false };
 
-async function act(what) {
-  const said = await ask("/api/act", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(what) });
-  return said.done;
+/// What came of it: `done`, whether it made a difference, and what there is to say of it.
+function act(what) {
+  return ask("/api/act", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(what) });
 }
 
 /// Pause with a reason, or resume: what fits.
@@ -16,11 +16,11 @@ export class PausePanel {
   constructor() {
     this.said = h("p", { class: "note", role: "status" });
     this.reason = h("input", { id: "reason", maxlength: 200, placeholder: "storage move" });
-    this.pause = h("form", { class: "acts", on: { submit: (event) => { event.preventDefault(); this.do({ do: "pause", reason: this.reason.value }, "Paused."); } } },
+    this.pause = h("form", { class: "acts", on: { submit: (event) => { event.preventDefault(); this.do({ do: "pause", reason: this.reason.value }); } } },
       h("label", { for: "reason" }, "Why"), this.reason, h("button", { type: "submit" }, "Pause"),
       h("span", { class: "note" }, "Until somebody resumes, no machine is made or removed. What has begun is finished."));
     this.resume = h("div", { class: "acts" },
-      h("button", { type: "button", on: { click: () => this.do({ do: "resume" }, "Resumed.") } }, "Resume"),
+      h("button", { type: "button", on: { click: () => this.do({ do: "resume" }) } }, "Resume"),
       h("span", { class: "note" }, "Machines are made and removed again."));
     this.element = h("section", { "aria-labelledby": "acts" }, h("h2", { id: "acts" }, "Pause"), this.pause, this.resume, this.said);
   }
@@ -35,15 +35,20 @@ export class PausePanel {
     if (held) (paused ? this.resume.querySelector("button") : this.reason).focus({ preventScroll: true });
   }
 
-  async do(what, done) {
+  async do(what) {
     try {
-      await act(what);
+      const answer = await act(what);
       this.reason.value = "";
-      say(this.said, done);
+      say(this.said, what.do === "pause" ? whatPaused(answer) : answer.done ? "Resumed." : "Nothing was paused.");
     } catch (error) {
       this.said.replaceChildren(mark("warn", error.message));
     }
   }
+}
+
+/// That it is paused, and for what it was before, as where somebody else was faster.
+function whatPaused({ reason_before: before }) {
+  return before === null ? "Paused." : `Paused; it was so before, and the reason was: ${before}`;
 }
 
 /// Empties a host of machines, or lets it have them again. What came of it stays beside the button, which becomes the other one.
@@ -65,8 +70,8 @@ export class EvacuateButton {
   async do() {
     const end = this.evacuated;
     try {
-      const answer = await act({ do: "evacuate", region: this.region, host: this.name, end });
-      say(this.said, end ? "It may have machines again." : whatGoes(answer));
+      const { done, host } = await act({ do: "evacuate", region: this.region, host: this.name, end });
+      say(this.said, !end ? whatGoes(host) : done ? "It may have machines again." : "It was not evacuated.");
     } catch (error) {
       this.said.replaceChildren(mark("warn", error.message));
     }
@@ -92,7 +97,7 @@ export function retryButton(pool) {
   const said = h("p", { class: "why", role: "status" });
   const click = async () => {
     try {
-      const ended = await act({ do: "retry", pool });
+      const { ended } = await act({ do: "retry", pool });
       say(said, ended.length ? ended.map((wait) => `No longer waits: ${wait}.`).join(" ") : "Nothing was waited for.");
     } catch (error) {
       said.replaceChildren(mark("warn", error.message));

@@ -119,7 +119,8 @@ export class Now {
     if (status.paused !== null) add("warn", "Paused", status.paused || "by a person");
     for (const problem of status.problems) add("bad", "Daemon", problem);
     for (const trouble of status.troubles) {
-      add(trouble.hinders ? "bad" : "warn", "Fault", trouble.cause ? `${trouble.cause} (${trouble.effect})` : trouble.effect);
+      if (trouble.cause) add(trouble.hinders ? "bad" : "warn", "Fault", `${trouble.cause} (${trouble.effect})`);
+      else add("warn", "Wait", `${trouble.effect}: it is being read; nothing is decided on it until that ends`);
     }
     for (const hold of status.holds) add("warn", `On hold: ${hold.scope}`, hold.why, hold.until);
     for (const warning of status.warnings) add("warn", "Look at", warning);

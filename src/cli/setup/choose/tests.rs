@@ -571,3 +571,67 @@ fn templates_that_are_there_are_judged_by_what_they_have() {
         TemplateSource::Named("kube-node".to_owned())
     );
 }
+
+/// Found by it: with a token, which cannot build, a person answers the VMID of one of two hosts' templates, and the other host got no machine.
+#[test]
+fn a_template_that_each_host_has_for_itself_is_taken_by_its_name() {
+    let mut survey = survey();
+    let add = |survey: &mut Survey, vmid: u32, host: &str| {
+        let guest = GuestResource {
+            host: host.into(),
+            name: "debian-13".into(),
+            template: true,
+            ..GuestResource::default()
+        };
+        survey.pve.resources.guests.insert(vmid, guest);
+        let config = json!({"template": 1, "agent": "1", "scsi0": "local-zfs:base-8000-disk-0,size=8G", "boot": "order=scsi0",
+            "net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0", "ide2": "local-zfs:vm-8000-cloudinit,media=cdrom"});
+        survey.pve.templates.insert(vmid, VmConfig::read(&config));
+    };
+    let mut answers = SetupAnswers::default();
+    answers.template.vmid = Some(200);
+    add(&mut survey, 200, "pve1");
+    let source = |survey: &Survey| {
+        let (proposal, _) = proposed(survey, &answers);
+        let noted = proposal
+            .notes
+            .iter()
+            .any(|note| note.contains("vm_name stands in the file"));
+        (proposal.wanted.template.source, noted)
+    };
+    let by_vmid = (TemplateSource::Vmid(200), false);
+    let by_name = (TemplateSource::Named("debian-13".to_owned()), true);
+    assert_eq!(source(&survey), by_vmid, "the only one");
+    add(&mut survey, 201, "pve2");
+    assert_eq!(source(&survey), by_name);
+    // The same answers again change nothing.
+    let (_, text) = proposed(&survey, &answers);
+    assert!(text.contains("vm_name = \"debian-13\""), "{text}");
+    let settings = crate::config::parse(&text, "test").expect("it is valid");
+    let existing = Existing {
+        text: Some(text.clone()),
+        settings,
+        ..Existing::default()
+    };
+    let again = |survey: &Survey| {
+        let named = templates::name_on_hosts(survey, 200);
+        text::changed(&existing, &answers, named.as_deref()).expect("it is changed")
+    };
+    assert_eq!(again(&survey), text);
+    // Of two on one host the name would mean both.
+    add(&mut survey, 202, "pve1");
+    assert_eq!(source(&survey), by_vmid);
+    let changed = again(&survey);
+    assert!(
+        changed.contains("vmid = 200") && !changed.contains("vm_name"),
+        "{changed}"
+    );
+    // What all hosts can clone is taken as it was answered.
+    survey.pve.resources.guests.remove(&202);
+    for storages in survey.pve.resources.storages.values_mut() {
+        for storage in storages.values_mut() {
+            storage.shared = true;
+        }
+    }
+    assert_eq!(source(&survey), by_vmid);
+}

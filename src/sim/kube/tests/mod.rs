@@ -149,6 +149,68 @@ async fn who_takes_json_too_gets_it_and_who_does_not_is_told() {
         .expect_err("it was not made");
     let (code, ..) = ask("POST", PODS, &both).await;
     assert_eq!(code, 201);
+    // Discovery is in one form or none, too; the version is JSON for everybody.
+    for (path, wanted) in [("/api", 406), ("/apis/apps/v1", 406), ("/version", 200)] {
+        assert_eq!(ask("GET", path, PROTOBUF).await.0, wanted, "{path}");
+        assert_eq!(ask("GET", path, &both).await.0, 200, "{path}");
+    }
+}
+
+/// kubectl 1.36 sends what it evicts, deletes and creates in protobuf. It is told which forms are read, and nothing is done; an empty body has no form.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_no_json_is_refused_by_its_type() {
+    const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+    let (kube, api) = cluster();
+    api.post(PODS, &pod("a", "1")).await.expect("created");
+    let send = async |method: &str, path: &str, media: Option<&str>, body: &str| {
+        let request = http::Request::builder().method(method).uri(path);
+        let request = match media {
+            Some(media) => request.header(http::header::CONTENT_TYPE, media),
+            None => request,
+        };
+        let request = request
+            .body(axum::body::Body::from(body.to_owned()))
+            .expect("a request");
+        let answer = kube.router().oneshot(request).await.expect("an answer");
+        let code = answer.status().as_u16();
+        let bytes = axum::body::to_bytes(answer.into_body(), 1 << 20).await;
+        let said: Value = serde_json::from_slice(&bytes.expect("a body")).expect("JSON");
+        (code, said)
+    };
+    let a = &*format!("{PODS}/a");
+    let eviction = &*format!("{a}/eviction");
+    let words = "the body of the request was in an unknown format - accepted media types include: ";
+    let of_objects = &*format!("{words}application/json");
+    let of_patches = &*format!(
+        "{words}application/json-patch+json, application/merge-patch+json, \
+         application/strategic-merge-patch+json, application/apply-patch+yaml"
+    );
+    for (method, path, media, told) in [
+        ("POST", PODS, PROTOBUF, of_objects),
+        ("POST", eviction, PROTOBUF, of_objects),
+        (
+            "PUT",
+            a,
+            "application/vnd.kubernetes.protobuf;v=1",
+            of_objects,
+        ),
+        ("DELETE", a, PROTOBUF, of_objects),
+        ("POST", PODS, "application/cbor", of_objects),
+        ("PATCH", a, PROTOBUF, of_patches),
+        ("PATCH", a, "application/json", of_patches),
+    ] {
+        let (code, said) = send(method, path, Some(media), "k8s\u{0}\n").await;
+        assert_eq!(code, 415, "{method} {path} {media}: {said}");
+        assert_eq!(said["reason"], "UnsupportedMediaType", "{said}");
+        assert_eq!(said["message"], told, "{method} {path} {media}");
+    }
+    api.get(a).await.expect("it is there");
+    let new = pod("b", "1").to_string();
+    assert_eq!(send("POST", PODS, None, &new).await.0, 201);
+    let json = Some("application/json; charset=utf-8");
+    let new = pod("c", "1").to_string();
+    assert_eq!(send("POST", PODS, json, &new).await.0, 201);
+    assert_eq!(send("DELETE", a, Some(PROTOBUF), "").await.0, 200);
 }
 
 #[tokio::test(start_paused = true)]
