@@ -13,8 +13,19 @@ use crate::controller::{isos, serving};
 use crate::kubernetes::lease::Holder;
 use crate::model::region::RegionName;
 
+/// Begins all of them.
+pub(super) fn begin(
+    parts: &DaemonParts,
+    (clients, journal): (&BTreeMap<RegionName, crate::pve::Client>, &Journal),
+    (holder, cluster): (watch::Receiver<Holder>, watch::Receiver<Option<Arc<str>>>),
+    tasks: &mut JoinSet<String>,
+) {
+    sweep_isos(parts, (clients, journal), (holder.clone(), cluster), tasks);
+    approve_certificates(parts, clients, holder, tasks);
+}
+
 /// Begins to sweep ISOs away that no machine needs.
-pub(super) fn sweep_isos(
+fn sweep_isos(
     parts: &DaemonParts,
     (clients, journal): (&BTreeMap<RegionName, crate::pve::Client>, &Journal),
     (holder, cluster): (watch::Receiver<Holder>, watch::Receiver<Option<Arc<str>>>),
@@ -31,7 +42,7 @@ pub(super) fn sweep_isos(
 }
 
 /// Begins to approve serving certificates, if the file asks for it.
-pub(super) fn approve_certificates(
+fn approve_certificates(
     parts: &DaemonParts,
     clients: &BTreeMap<RegionName, crate::pve::Client>,
     holder: watch::Receiver<Holder>,

@@ -304,8 +304,7 @@ impl Loop {
         let soft_taints = SoftTaints::begin(&kube, tasks);
         let recording = Recording::begin(&parts);
         let known = (leadership.holder(), cluster_id.clone());
-        background::sweep_isos(&parts, (&clients, &journal), known, tasks);
-        background::approve_certificates(&parts, &clients, leadership.holder(), tasks);
+        background::begin(&parts, (&clients, &journal), known, tasks);
         let tools = Tools {
             clock: parts.clock,
             settings: parts.settings.clone(),

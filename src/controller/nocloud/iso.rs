@@ -20,10 +20,10 @@ const PATH_TABLE: u32 = 10;
 pub(super) const MOST_FILES: usize = 8;
 
 /// A file: its name, in lower case and with dashes, and its content.
-pub(super) type IsoFile<'a> = (&'a str, &'a [u8]);
+pub(super) type ImageFile<'a> = (&'a str, &'a [u8]);
 
 /// An image with this label and these files, sorted by name. `None` when there are too many, or names are too long.
-pub(super) fn image(label: &str, files: &[IsoFile<'_>]) -> Option<Vec<u8>> {
+pub(super) fn image(label: &str, files: &[ImageFile<'_>]) -> Option<Vec<u8>> {
     let fits = files.len() <= MOST_FILES && files.iter().all(|(name, _)| name.len() <= 60);
     if !fits || label.len() > 16 || !files.is_sorted_by_key(|(name, _)| *name) {
         return None;
@@ -167,7 +167,7 @@ fn directory(
     own: usize,
     names: impl Iterator<Item = Vec<u8>>,
     places: &[usize],
-    files: &[IsoFile<'_>],
+    files: &[ImageFile<'_>],
 ) -> Option<Vec<u8>> {
     let mut bytes = record(&[0], own, BLOCK, true)?;
     bytes.extend(record(&[1], own, BLOCK, true)?);

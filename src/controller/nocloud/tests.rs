@@ -88,7 +88,7 @@ fn other_data_are_another_instance_and_the_same_the_same_image() {
 /// The image as other programs see it, where there are some.
 #[test]
 fn the_image_has_its_label_and_files() {
-    let files: [iso::IsoFile<'_>; 3] = [
+    let files: [iso::ImageFile<'_>; 3] = [
         ("meta-data", b"m"),
         ("network-config", &[b'n'; 5000]),
         ("user-data", b""),

@@ -51,7 +51,9 @@ impl Display for Refused {
                 write!(f, "{winner} carries more for its price")
             }
             Refused::WeighsLess { pool } => write!(f, "the pool {pool} weighs more"),
-            Refused::NotCheaper => write!(f, "no plan that has it is cheaper for all pods together"),
+            Refused::NotCheaper => {
+                write!(f, "no plan that has it is cheaper for all pods together")
+            }
             Refused::ForOtherPods => write!(
                 f,
                 "this plan gives its machines to other pods, since more pods have a place so"
