@@ -400,9 +400,8 @@ fn template_answers(
 ) -> anyhow::Result<()> {
     let template = &answers.template;
     let table = table_at(document, &["template", name])?;
-    let stands = table.get("vm_name").and_then(Item::as_str);
-    let meant = named.is_some() && stands == named;
-    if let Some(vmid) = template.vmid.filter(|_| !meant) {
+    let is_meant = named.is_some() && table.get("vm_name").and_then(Item::as_str) == named;
+    if let Some(vmid) = template.vmid.filter(|_| !is_meant) {
         set(table, "vmid", i64::from(vmid));
         for other in ["vm_name", "tags"] {
             table.remove(other);
