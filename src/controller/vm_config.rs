@@ -379,6 +379,15 @@ pub fn tags(pool: &PoolSettings) -> Vec<String> {
     tags
 }
 
+/// The tags that a clone gets or loses so that it has those of its pool: PVE looks at both. `own`: the tags of each copy of its template.
+pub fn changed_tags(pool: &PoolSettings, own: &[BTreeSet<String>]) -> BTreeSet<String> {
+    let gets: BTreeSet<String> = tags(pool).into_iter().collect();
+    let had = |tag: &String| !own.is_empty() && own.iter().all(|of| of.contains(tag));
+    let added = gets.iter().filter(|tag| !had(tag));
+    let lost = own.iter().flatten().filter(|tag| !gets.contains(*tag));
+    added.chain(lost).cloned().collect()
+}
+
 /// A network card with what the file wants of it, for a VM with so many cores; the rest stays.
 fn net(
     current: Option<&String>,

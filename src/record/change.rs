@@ -223,9 +223,10 @@ impl<W: SerializeSeq> StateChanges<W> {
                 storages,
                 templates,
                 mappings,
+                lacking,
             } = &**new;
             self.path.push(Cow::Owned(name.to_string()));
-            compare!(self, old, whole: quorate);
+            compare!(self, old, whole: quorate, lacking);
             compare!(self, old, map: hosts, vms, storages, templates, mappings);
             self.path.pop();
         }

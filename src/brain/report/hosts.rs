@@ -46,11 +46,16 @@ pub(crate) fn report(turn: &mut DecisionBuilder<'_>) {
             .insert(name.clone(), hosts.into_iter().collect());
         let untold = without_template(turn, name, region);
         let redefined = redefined_templates(turn, name, region);
+        let lacking = region.lacking.iter().map(|part| Warning::Lacking {
+            region: name.clone(),
+            part: part.clone(),
+        });
         let all = offline
             .into_iter()
             .chain(unknown)
             .chain(untold)
-            .chain(redefined);
+            .chain(redefined)
+            .chain(lacking);
         for warning in all {
             turn.warn(warning);
         }

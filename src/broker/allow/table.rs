@@ -121,6 +121,16 @@ pub(in crate::broker) static RULES: &[AllowRule] = &[
         &[Fixed("cluster"), Fixed("mapping"), Fixed("pci")],
         &[],
     ),
+    read(
+        "usb-mappings",
+        &[Fixed("cluster"), Fixed("mapping"), Fixed("usb")],
+        &[],
+    ),
+    read(
+        "dir-mappings",
+        &[Fixed("cluster"), Fixed("mapping"), Fixed("dir")],
+        &[],
+    ),
     read("storages", &[Fixed("storage")], &[]),
     read(
         "kept-space",
