@@ -18,7 +18,7 @@ use crate::HASTY;
 use crate::common::{Scene, simulate};
 
 /// The configuration: a pool in each region.
-fn config() -> String {
+pub(crate) fn config() -> String {
     let west = "
 [region.west]
 channel = \"token\"
