@@ -78,6 +78,14 @@ impl NamedPartBook {
         due.min_by_key(|kind| self.readings.get(kind).map(|reading| reading.at))
     }
 
+    /// A kind that was never asked for.
+    pub(super) fn unasked(&self, named: &NamedParts) -> Option<PartKind> {
+        let mut asked = named.keys().filter(|kind| **kind != PartKind::PciMapping);
+        asked
+            .find(|kind| !self.readings.contains_key(kind))
+            .copied()
+    }
+
     /// PVE was asked at `now`; `None`: it did not tell, and what it told before stands.
     pub(super) fn record(&mut self, kind: PartKind, now: Instant, told: Option<PartsThere>) {
         let before = self.readings.remove(&kind).and_then(|reading| reading.last);
@@ -194,7 +202,9 @@ mod tests {
         let mut book = NamedPartBook::default();
         assert_eq!(book.due(&NamedParts::new(), start), None);
         assert_eq!(book.due(&wanted, start), Some(PartKind::SecurityGroup));
+        assert_eq!(book.unasked(&wanted), Some(PartKind::SecurityGroup));
         book.record(PartKind::SecurityGroup, start, there(&["web"]));
+        assert_eq!(book.unasked(&wanted), Some(PartKind::DirMapping));
         assert_eq!(book.due(&wanted, start), Some(PartKind::DirMapping));
         book.record(PartKind::DirMapping, start, there(&["other"]));
         assert_eq!(
@@ -221,6 +231,11 @@ mod tests {
         let mut book = NamedPartBook::default();
         assert!(book.lacking(&wanted).is_empty());
         book.record(PartKind::SecurityGroup, start, None);
+        assert_eq!(
+            book.unasked(&wanted),
+            None,
+            "PCI devices are read with each poll"
+        );
         assert!(book.lacking(&wanted).is_empty());
         assert_eq!(book.due(&wanted, after(4)), None);
         assert_eq!(book.due(&wanted, after(5)), Some(PartKind::SecurityGroup));

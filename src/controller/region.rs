@@ -3,7 +3,8 @@
 //!
 //! Calls in a steady state: two per poll, plus at most one more, a re-reading, a host's clock, its bridges or a storage's kept space: six a minute at the
 //! default interval, whatever the number of VMs. The mappings of PCI devices are one more, where machines get some, and so are a machine's rules with each
-//! reading of its configuration, where the file names security groups, and each host's load once a minute where a pool bounds that.
+//! reading of its configuration, where the file names security groups, and each host's load once a minute where a pool bounds that. Security groups,
+//! mappings and rules for tags that the file needs are read at once, and then in turns with these.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -314,6 +315,7 @@ impl RegionWatcher {
         self.kept_space.apply(&mut resources);
         self.read_mappings().await;
         self.tell_backings(&mut resources).await;
+        self.read_new_parts(&resources).await;
         let mut region = Region {
             quorate: status.quorate,
             mappings: self.mappings.clone(),

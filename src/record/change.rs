@@ -290,12 +290,13 @@ impl<W: SerializeSeq> StateChanges<W> {
             scale_up,
             storages,
             devices,
+            own_cpus,
             networks,
             chosen_hosts,
             takes_pods_after,
         } = new;
         compare!(self, old, whole: holds, unread, warnings, warnings_details, scale_up);
-        compare!(self, old, map: pods, nodes, pools, coming, hosts, storages, devices, networks, chosen_hosts, takes_pods_after);
+        compare!(self, old, map: pods, nodes, pools, coming, hosts, storages, devices, own_cpus, networks, chosen_hosts, takes_pods_after);
     }
 }
 

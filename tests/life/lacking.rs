@@ -134,7 +134,7 @@ fn a_tag_that_the_token_may_not_set_is_told() {
             config,
         };
         let scene = Scene::with_regions(spec, [("west".to_owned(), registered("west"))].into());
-        scene.live_until(Duration::from_mins(4), 0).await;
+        scene.live_until(Duration::from_mins(6), 0).await;
         assert_eq!(
             lacking(&scene),
             [
@@ -154,8 +154,8 @@ fn what_cannot_be_read_is_not_told_and_stops_nothing() {
             "vmid = 9000\nsecurity_groups = [\"web\"]\n",
         );
         let scene = Scene::new(5, &config, GuestSpec::default());
-        let groups = "/api2/json/cluster/firewall/groups";
-        scene.world.pve_faults.aim(Some(Aim::Hang(&[groups])));
+        let groups = Aim::Hang(&["/api2/json/cluster/firewall/groups"]);
+        scene.world.pve_faults.aim(Some(groups));
         scene.live(None, 0, fill(1), Duration::from_mins(6)).await;
         assert_eq!(lacking(&scene), Vec::<String>::new());
         assert_eq!(made(&scene).values().sum::<usize>(), 1);

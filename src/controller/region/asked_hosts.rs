@@ -303,12 +303,24 @@ impl RegionWatcher {
         let Some(kind) = self.named_parts.due(&named, Instant::now()) else {
             return false;
         };
+        self.read_parts(kind).await;
+        true
+    }
+
+    /// One of these lists that was never asked for: a region with many hosts has many other questions first.
+    pub(super) async fn read_new_parts(&mut self, resources: &ClusterResources) {
+        let named = self.named_parts(resources);
+        if let Some(kind) = self.named_parts.unasked(&named) {
+            self.read_parts(kind).await;
+        }
+    }
+
+    async fn read_parts(&mut self, kind: PartKind) {
         let told = self.ask_for_parts(kind).await;
         if let Err(error) = &told {
             tracing::debug!(region = %self.name, %error, "cannot read which {kind} there is");
         }
         self.named_parts.record(kind, Instant::now(), told.ok());
-        true
     }
 
     async fn ask_for_parts(&self, kind: PartKind) -> Result<PartsThere, CallError> {
