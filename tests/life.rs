@@ -34,6 +34,8 @@ mod in_place;
 mod joining;
 #[path = "life/keep_failed.rs"]
 mod keep_failed;
+#[path = "life/lacking.rs"]
+mod lacking;
 #[path = "life/lease.rs"]
 mod lease;
 #[path = "life/networks.rs"]
@@ -95,6 +97,8 @@ mod terms;
 mod text;
 #[path = "life/traces.rs"]
 mod traces;
+#[path = "life/two_regions.rs"]
+mod two_regions;
 #[path = "life/unread.rs"]
 mod unread;
 #[path = "life/usual.rs"]

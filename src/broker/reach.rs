@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::config::vm_options;
 use crate::model::cpus::CpuSet;
 use crate::model::network::fixed_addresses;
 use crate::model::pci::PciUse;
@@ -189,6 +190,8 @@ pub(super) fn told(policy: &BrokerPolicy, call: &AdmittedCall, body: &[u8]) -> O
         "disks" if call.param("content") != Some("images") => our_files(policy, body),
         "disks" => our_disks(policy, body),
         "pci-mappings" => mapped_devices(policy, body),
+        "usb-mappings" => mapping_names(policy, "usb", body),
+        "dir-mappings" => mapping_names(policy, "dir", body),
         "bridges" => bridges(policy, body),
         "vnet-zones" => some(&["vnet", "zone"], body),
         "security-groups" => some(&["group"], body),
@@ -279,6 +282,22 @@ fn mapped_devices(policy: &BrokerPolicy, body: &[u8]) -> Option<Vec<u8>> {
         Some(json!({ "id": entry.get("id")?, "map": devices }))
     });
     let told: Vec<Value> = told.collect();
+    Some(json!({ "data": told }).to_string().into_bytes())
+}
+
+/// Of the mappings of USB devices or directories the names of those that the file gives machines. `None` when the answer cannot be read.
+fn mapping_names(policy: &BrokerPolicy, kind: &str, body: &[u8]) -> Option<Vec<u8>> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let data = body.get("data")?;
+    sound::named_rows(data).ok()?;
+    let options = policy.allow.template_options.values();
+    let given: BTreeSet<String> = options
+        .flat_map(|options| vm_options::mappings(options, kind))
+        .collect();
+    let names = data.as_array()?.iter().map(Fields::of);
+    let names = names.filter_map(|entry| entry.text("id"));
+    let told = names.filter(|name| given.contains(name));
+    let told: Vec<Value> = told.map(|name| json!({ "id": name })).collect();
     Some(json!({ "data": told }).to_string().into_bytes())
 }
 

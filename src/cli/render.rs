@@ -59,6 +59,7 @@ pub(super) fn decision(decision: &Decision, wide: bool, now: Time) -> String {
     hosts(&mut text, &report.hosts);
     stores::storages(&mut text, &report.storages, wide);
     stores::devices(&mut text, &report.devices);
+    stores::own_cpus(&mut text, &report.own_cpus);
     networks::table(&mut text, &report.networks);
     section(
         &mut text,
@@ -450,6 +451,7 @@ mod tests {
             hosts: some_hosts(),
             storages: BTreeMap::new(),
             devices: BTreeMap::new(),
+            own_cpus: BTreeMap::new(),
             networks: BTreeMap::new(),
             holds: vec![Hold {
                 until: Some(NOW + Span::minutes(6)),

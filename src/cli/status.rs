@@ -129,11 +129,12 @@ impl StatusLayout {
         self.add_resources(text, status);
     }
 
-    /// What machines are made of: hosts, storages, devices, addresses.
+    /// What machines are made of: hosts, storages, devices, CPUs of their own, addresses.
     fn add_resources(self, text: &mut String, status: &DaemonStatus) {
         render::hosts(text, &status.hosts);
         stores::storages(text, &status.storages, self.wide);
         stores::devices(text, &status.devices);
+        stores::own_cpus(text, &status.own_cpus);
         super::networks::table(text, &status.networks);
     }
 

@@ -1,10 +1,13 @@
-//! Storages and PCI devices as text for people. Pure.
+//! Storages, PCI devices and CPUs of machines' own as text for people. Pure.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::render::{one_line, section};
-use crate::model::store_states::{DeviceState, DeviceStates, StorageState, StorageStates};
+use crate::model::cpus::CpuSet;
+use crate::model::store_states::{
+    DeviceState, DeviceStates, OwnCpuState, OwnCpuStates, StorageState, StorageStates,
+};
 use crate::model::words;
 
 /// Hosts, machines or guests that are named in one cell.
@@ -104,6 +107,56 @@ fn device(mapping: &str, host: &Arc<str>, state: &DeviceState) -> Vec<String> {
         mapping.to_owned(),
         host.to_string(),
         format!("{} of {}", state.free, state.has),
+        named(machines.chain(guests)),
+        one_line(state.note.as_deref().unwrap_or_default()),
+    ]
+}
+
+/// The CPUs of each NUMA node that machines can get for themselves, and who has the others.
+pub(super) fn own_cpus(text: &mut String, regions: &OwnCpuStates) {
+    let several = regions.len() > 1;
+    let mut rows = Vec::new();
+    for (region, hosts) in regions {
+        for (host, nodes) in hosts {
+            let name = if several {
+                format!("{region}/{host}")
+            } else {
+                host.to_string()
+            };
+            let nodes = nodes.iter();
+            rows.extend(nodes.map(|(number, state)| numa_node(&name, *number, state)));
+        }
+    }
+    let heading = [
+        "HOST",
+        "NUMA",
+        "FREE",
+        "FREE CPUS",
+        "MEMORY",
+        "RESERVED",
+        "USED BY",
+        "NOTE",
+    ];
+    section(text, "CPUs of their own", &heading, rows);
+}
+
+fn numa_node(host: &str, number: u16, state: &OwnCpuState) -> Vec<String> {
+    let list = |cpus: &CpuSet| match cpus.is_empty() {
+        true => "-".to_owned(),
+        false => cpus.to_string(),
+    };
+    let machines = state.machines.iter();
+    let machines = machines.map(|(name, cpus)| format!("{name} ({cpus})"));
+    let guests = state.guests.iter();
+    let guests = guests.map(|(vmid, cpus)| format!("VM {vmid} ({cpus})"));
+    let usable = state.cpus.without(&state.reserved);
+    vec![
+        host.to_owned(),
+        number.to_string(),
+        format!("{} of {}", state.free.len(), usable.len()),
+        list(&state.free),
+        state.free_memory.map_or("-".to_owned(), words::bytes),
+        list(&state.reserved),
         named(machines.chain(guests)),
         one_line(state.note.as_deref().unwrap_or_default()),
     ]
@@ -261,5 +314,48 @@ mod tests {
         let mut none = String::new();
         devices(&mut none, &DeviceStates::new());
         assert_eq!(none, "");
+    }
+    #[test]
+    fn cpus_of_their_own_say_who_has_them_and_which_are_free() {
+        let cpus = |text: &str| CpuSet::read(text).expect("a list");
+        let first = OwnCpuState {
+            cpus: cpus("0-7"),
+            reserved: cpus("0-1"),
+            free: cpus("6-7"),
+            free_memory: Some(12 * GIB),
+            machines: BTreeMap::from([("rt-a".into(), cpus("2-4"))]),
+            guests: BTreeMap::from([(300, cpus("5"))]),
+            ..OwnCpuState::default()
+        };
+        let second = OwnCpuState {
+            cpus: cpus("8-15"),
+            machines: BTreeMap::from([("rt-b".into(), cpus("8-15"))]),
+            note: Some("not read".to_owned()),
+            ..OwnCpuState::default()
+        };
+        let nodes = BTreeMap::from([(0, first), (1, second)]);
+        let hosts = BTreeMap::from([("pve1".into(), nodes)]);
+        let shown = |regions: &OwnCpuStates| {
+            let mut text = String::new();
+            own_cpus(&mut text, regions);
+            let lines = text.lines().skip(2);
+            let lines = lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+            lines.filter(|line| !line.is_empty()).collect::<Vec<_>>()
+        };
+        let one = BTreeMap::from([("default".into(), hosts.clone())]);
+        assert_eq!(
+            shown(&one),
+            [
+                "pve1 0 2 of 6 6-7 12Gi 0-1 rt-a (2-4), VM 300 (5)",
+                "pve1 1 0 of 8 - - - rt-b (8-15) not read",
+            ]
+        );
+        let two = BTreeMap::from([("east".into(), hosts.clone()), ("west".into(), hosts)]);
+        let firsts: Vec<String> = shown(&two)
+            .iter()
+            .filter_map(|line| Some(line.split_once(' ')?.0.to_owned()))
+            .collect();
+        assert_eq!(firsts, ["east/pve1", "east/pve1", "west/pve1", "west/pve1"]);
+        assert!(shown(&OwnCpuStates::new()).is_empty());
     }
 }

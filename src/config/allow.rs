@@ -48,6 +48,9 @@ pub struct BrokerAllow {
     /// PVE's options that machines' VMs get, by the name of their template in the file.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub template_options: BTreeMap<String, VmOptions>,
+    /// Options and limits that the boot disks of machines get, by the name of their template in the file, and the disk if the file names it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub template_boot_disks: BTreeMap<String, BootDiskAllow>,
     /// What VMs may be made of without a template to clone, by the name of the template in the file.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub new_vms: BTreeMap<String, Arc<NewVm>>,
@@ -77,6 +80,15 @@ pub struct BrokerAllow {
     pub topologies: Topologies,
     /// A locked, markless placeholder may be destroyed only this long after its clone was asked for.
     pub quarantine: Span,
+}
+
+/// What of the disk that a template's machines boot from may be written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct BootDiskAllow {
+    /// The disk; found by the boot order when absent.
+    pub slot: Option<String>,
+    /// Options and limits by PVE's names.
+    pub options: BTreeMap<String, String>,
 }
 
 /// What a pool may have through the broker.

@@ -24,6 +24,8 @@ pub struct Hardware {
     pub mac_prefix: Option<String>,
     /// Further disks, by their places.
     pub disks: BTreeMap<String, FurtherDiskSettings>,
+    /// Options and limits of the disk that they boot from, by PVE's names; the template's where there is none.
+    pub boot_disk: BTreeMap<String, String>,
     /// PVE's options by their names; the template's where there is none.
     pub options: VmOptions,
 }
@@ -55,6 +57,28 @@ impl FurtherDiskSettings {
         let names: Vec<&str> = self.storage.iter().collect();
         self.value_on(&names.join(","))
     }
+}
+
+/// A disk as PVE writes it, with these options in the place of those that it has: the volume, then the options by name, as PVE sorts them.
+pub fn with_options(disk: &str, options: &BTreeMap<String, String>) -> String {
+    let mut parts = disk.trim_end().split(',');
+    let volume = parts.next().unwrap_or_default();
+    let had = parts.filter_map(|part| part.split_once('='));
+    let mut all: BTreeMap<&str, &str> = had.collect();
+    all.extend(options.iter().map(|(key, value)| (&**key, &**value)));
+    let all = all
+        .into_iter()
+        .map(|(key, value)| format!(",{key}={value}"));
+    format!("{volume}{}", all.collect::<String>())
+}
+
+/// Whether a disk may be there whose options the file says: the first eight places of the usual buses.
+pub fn may_have_options(slot: &str) -> bool {
+    ["scsi", "virtio", "sata"].iter().any(|bus| {
+        let number = slot.strip_prefix(bus).and_then(|text| text.parse().ok());
+        let last = if *bus == "sata" { 5 } else { 7 };
+        number.is_some_and(|number: u8| number <= last)
+    })
 }
 
 /// VMIDs below this have MAC addresses of their own behind one prefix: eight cards for each in the lower 24 bits.

@@ -1,6 +1,7 @@
 //! VMs that PVE makes of settings, without a template. Daemon and broker make the parameters of that call by the same function:
 //! the broker passes what it would have sent itself, and nothing else.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use base64::Engine as _;
@@ -9,6 +10,7 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use super::file::{BootDevice, Chipset, Create, Firmware, ScsiController};
+use super::hardware::with_options;
 use crate::model::mark::Mark;
 
 /// The disk that such a machine boots from.
@@ -25,6 +27,9 @@ pub struct NewVm {
     pub create: Create,
     /// `net0`, as far as the call says it: model and bridge. The rest is written before the first start.
     pub net: String,
+    /// Options and limits of the disk, by PVE's names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub disk: BTreeMap<String, String>,
     /// The PVE resource pool that it is made in.
     pub pool: Option<String>,
 }
@@ -89,7 +94,8 @@ impl NewVm {
             ScsiController::VirtioScsiSingle => ",iothread=1",
             ScsiController::VirtioScsiPci => "",
         };
-        format!("{storage}:{size},discard=on{thread}{from}")
+        let usual = format!("{storage}:{size},discard=on{thread}");
+        format!("{}{from}", with_options(&usual, &self.disk))
     }
 
     /// The storage on which parameters of that call make the VM's disk: one of those that the file names, or the first of them.
@@ -160,8 +166,6 @@ pub fn uuid(mark: &Mark) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::model::time::Time;
 
@@ -182,6 +186,13 @@ mod tests {
     }
 
     fn of(change: impl FnOnce(&mut Create)) -> BTreeMap<String, String> {
+        with_disk(BTreeMap::new(), change)
+    }
+
+    fn with_disk(
+        disk: BTreeMap<String, String>,
+        change: impl FnOnce(&mut Create),
+    ) -> BTreeMap<String, String> {
         let mut create = Create {
             storage: "ceph".into(),
             ..Create::default()
@@ -193,6 +204,7 @@ mod tests {
         let new = NewVm {
             create,
             net: "virtio,bridge=vmbr0".into(),
+            disk,
             pool: None,
         };
         let params = new.params(&mark(), "notes", ("ceph", (20 << 30) - 1));
@@ -224,6 +236,32 @@ mod tests {
         assert_eq!(iso["efidisk0"], "ceph:1,efitype=4m,pre-enrolled-keys=0");
         assert_eq!(iso["tpmstate0"], "ceph:1,version=v2.0");
         assert!(!iso.contains_key("ide0"));
+    }
+
+    /// What the file says of the disk comes in the place of what is usual, and beside it.
+    #[test]
+    fn a_disk_has_the_options_and_limits_of_the_file() {
+        let pairs = |pairs: &[(&str, &str)]| {
+            let pairs = pairs.iter();
+            pairs
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect::<BTreeMap<String, String>>()
+        };
+        let limits = pairs(&[("mbps_wr", "50"), ("cache", "writeback")]);
+        assert_eq!(
+            with_disk(limits.clone(), |_| {})["scsi0"],
+            "ceph:20,cache=writeback,discard=on,iothread=1,mbps_wr=50"
+        );
+        assert_eq!(
+            with_disk(limits, |create| create.image =
+                Some("local:import/a.qcow2".into()))["scsi0"],
+            "ceph:0,cache=writeback,discard=on,iothread=1,mbps_wr=50,import-from=local:import/a.qcow2"
+        );
+        let off = pairs(&[("discard", "ignore"), ("iothread", "0")]);
+        assert_eq!(
+            with_disk(off, |_| {})["scsi0"],
+            "ceph:20,discard=ignore,iothread=0"
+        );
     }
 
     #[test]

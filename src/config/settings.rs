@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use super::allow::{BrokerAllow, PoolAllow, TypeAllow};
+pub use super::allow::{BootDiskAllow, BrokerAllow, PoolAllow, TypeAllow};
 use super::file::Build;
 use super::hardware::Hardware;
 pub use super::net_card::NetCardSettings;

@@ -120,6 +120,7 @@ fn hardware(template: &TemplateSettings, pool: &PoolSettings, pinning: Pinning) 
         "cards": cards.collect::<Vec<Value>>(), "balloon": pool.balloon, "boot": template.boot_disk,
         "pinning": (pinning != Pinning::default()).then_some(pinning),
         "options": (!options.is_empty()).then_some(options),
+        "boot_options": (!hardware.boot_disk.is_empty()).then_some(&hardware.boot_disk),
     })
 }
 

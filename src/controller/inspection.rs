@@ -8,6 +8,7 @@ mod inherited;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::config::hardware::may_have_options;
 use crate::config::settings::TemplateSettings;
 use crate::pve::{StorageResource, VmConfig};
 
@@ -243,6 +244,9 @@ fn disks(
             format!("has no {}", wanted.unwrap_or("disk that it boots from")),
         );
     }
+    if let Some((slot, _)) = boot {
+        boot_disk_options(slot, config, template, add);
+    }
     further_disks(config, template, add);
     let missing = config.boot_order.iter().find(|key| {
         let key: &str = key;
@@ -262,6 +266,48 @@ fn disks(
             false,
             format!(
                 "boots from the network first ({net}), which delays every machine; qm set {vmid} --boot order=DISK"
+            ),
+        );
+    }
+}
+
+/// Options of the boot disk that one in its place cannot have.
+fn boot_disk_options(
+    slot: &str,
+    config: &VmConfig,
+    template: &TemplateSettings,
+    add: &mut impl FnMut(bool, String),
+) {
+    let options = &template.hardware.boot_disk;
+    let has = |key: &str| options.contains_key(key);
+    if options.is_empty() {
+        return;
+    }
+    let without = |key: &str| {
+        format!(
+            "boots from {slot}, and a disk there has no option {key}: take it from boot_disk_options"
+        )
+    };
+    if !may_have_options(slot) {
+        add(
+            true,
+            format!(
+                "boots from {slot}, whose options are not written: move the disk to scsi0, or take boot_disk_options from the file"
+            ),
+        );
+    } else if has("ssd") && slot.starts_with("virtio") {
+        add(true, without("ssd"));
+    } else if has("iothread") && slot.starts_with("sata") {
+        add(true, without("iothread"));
+    }
+    let controller = config.raw.get("scsihw").map(String::as_str);
+    let threaded = options.get("iothread").is_some_and(|on| on == "1");
+    if threaded && slot.starts_with("scsi") && controller != Some("virtio-scsi-single") {
+        add(
+            false,
+            format!(
+                "has the controller {}, under which {slot} gets no thread of its own; --scsihw virtio-scsi-single",
+                controller.unwrap_or("lsi")
             ),
         );
     }

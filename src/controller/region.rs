@@ -3,7 +3,8 @@
 //!
 //! Calls in a steady state: two per poll, plus at most one more, a re-reading, a host's clock, its bridges or a storage's kept space: six a minute at the
 //! default interval, whatever the number of VMs. The mappings of PCI devices are one more, where machines get some, and so are a machine's rules with each
-//! reading of its configuration, where the file names security groups, and each host's load once a minute where a pool bounds that.
+//! reading of its configuration, where the file names security groups, and each host's load once a minute where a pool bounds that. Security groups,
+//! mappings and rules for tags that the file needs are read at once, and then in turns with these.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,11 +23,14 @@ use crate::controller::inspection;
 use crate::controller::kept_space::KeptSpace;
 use crate::controller::loads::HostLoads;
 use crate::controller::machines::{LastVmConfig, Observed};
+use crate::controller::named_parts::{self, NamedPartBook, NamedParts, PartsThere};
 use crate::controller::region::silent_hosts::SilentHosts;
 use crate::controller::storage_backings::StorageBackings;
 use crate::controller::template_mark;
 use crate::controller::templates::{self, RegionTemplates};
+use crate::controller::vm_config;
 use crate::model::foreign::ForeignText;
+use crate::model::lacking::PartKind;
 use crate::model::mark::Ownership;
 use crate::model::region::{GuestKind, Host, MappedDevices, Region, RegionName, Vm};
 use crate::model::shared::Shared;
@@ -189,6 +193,7 @@ pub struct RegionWatcher {
     bridges: HostBridges,
     kept_space: KeptSpace,
     backings: StorageBackings,
+    named_parts: NamedPartBook,
     clocks: HostClocks,
     silent: SilentHosts,
     /// The last question beyond what every poll asks was to a host, and no re-reading.
@@ -217,6 +222,7 @@ impl RegionWatcher {
             bridges: HostBridges::default(),
             kept_space: KeptSpace::default(),
             backings: StorageBackings::default(),
+            named_parts: NamedPartBook::default(),
             clocks: HostClocks::default(),
             silent: SilentHosts::default(),
             host_was_last: false,
@@ -309,9 +315,11 @@ impl RegionWatcher {
         self.kept_space.apply(&mut resources);
         self.read_mappings().await;
         self.tell_backings(&mut resources).await;
+        self.read_new_parts(&resources).await;
         let mut region = Region {
             quorate: status.quorate,
             mappings: self.mappings.clone(),
+            lacking: self.named_parts.lacking(&self.named_parts(&resources)),
             ..Region::default()
         };
         for (name, host) in &resources.hosts {
@@ -369,11 +377,32 @@ impl RegionWatcher {
         }
         match self.client.pci_mappings().await {
             // Those that no machine gets may share devices with one that machines do.
-            Ok(mappings) => self.mappings = mappings,
+            Ok(mappings) => {
+                let names = mappings.keys().map(ToString::to_string).collect();
+                let there = PartsThere::Names(names);
+                self.named_parts
+                    .record(PartKind::PciMapping, Instant::now(), Some(there));
+                self.mappings = mappings;
+            }
             Err(error) => {
                 tracing::debug!(region = %self.name, %error, "cannot read the mappings of PCI devices");
             }
         }
+    }
+
+    /// What machines have here by names of the file, for which PVE has lists.
+    fn named_parts(&self, resources: &ClusterResources) -> NamedParts {
+        let copies = self.templates().named(resources);
+        named_parts::named(&self.settings, &self.name, |template| {
+            let vmids = copies.get(template).into_iter().flatten();
+            let configs = vmids.filter_map(|vmid| self.known.get(vmid));
+            let tags = configs.map(|known| {
+                let tags = known.config.raw.get("tags").map_or("", String::as_str);
+                let tags = vm_config::split_tags(tags).into_iter();
+                tags.map(str::to_owned).collect()
+            });
+            tags.collect()
+        })
     }
 
     /// Whether a VM's configuration is of interest: it may be ours, or it is a template we clone.

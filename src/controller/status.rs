@@ -25,7 +25,7 @@ use crate::model::report::{
     Hold, HostState, NetworkState, NodeVerdict, PodVerdict, PoolState, Report,
 };
 use crate::model::snapshot::{Snapshot, SourceState};
-use crate::model::store_states::{DeviceStates, StorageStates};
+use crate::model::store_states::{DeviceStates, OwnCpuStates, StorageStates};
 use crate::model::time::{Span, Time};
 use crate::model::words;
 
@@ -87,6 +87,9 @@ pub struct DaemonStatus {
     /// By region, mapping and host the PCI devices that machines can get.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub devices: DeviceStates,
+    /// By region, host and number of the NUMA node the CPUs that machines can get for themselves.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub own_cpus: OwnCpuStates,
     /// Networks, by family.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub networks: BTreeMap<Arc<str>, BTreeMap<Family, NetworkState>>,
@@ -242,6 +245,7 @@ impl DaemonStatus {
             hosts: report.hosts.clone(),
             storages: report.storages.clone(),
             devices: report.devices.clone(),
+            own_cpus: report.own_cpus.clone(),
             networks: report.networks.clone(),
             machines: snapshot
                 .machines

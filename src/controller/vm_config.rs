@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::config::hardware::{balloon, cpu_keys, cpu_limit, mac};
+use crate::config::hardware::{balloon, cpu_keys, cpu_limit, mac, may_have_options, with_options};
 use crate::config::settings::{NetCardSettings, PoolSettings, Settings, TemplateSettings};
 use crate::config::vm_options;
 use crate::controller::disk_storages::chosen_of;
@@ -15,7 +15,7 @@ use crate::model::mark::Mark;
 use crate::model::policy::InstanceType;
 use crate::model::topology::is_numa;
 use crate::model::words;
-use crate::pve::MAX_QUEUES;
+use crate::pve::{MAX_QUEUES, VmConfig};
 
 /// The tag that every machine carries, for people; it proves nothing.
 pub const TAG: &str = "pve-autoscaler";
@@ -156,6 +156,7 @@ pub fn write(
             wanted.insert(key, net);
         }
     }
+    wanted.extend(boot_disk(current, template));
     // A disk that is there is never written anew: it has data, and its place would get an empty one.
     let disks = template.hardware.disks.iter();
     let missing = disks.filter(|(slot, _)| !current.contains_key(*slot));
@@ -195,6 +196,24 @@ pub fn write(
         }
     }
     write
+}
+
+/// The disk that a VM boots from with the options that the file has for it, if it lacks some: its volume stays. None in a place where options are
+/// not written.
+fn boot_disk(
+    current: &BTreeMap<String, String>,
+    template: &TemplateSettings,
+) -> Option<(String, String)> {
+    let options = &template.hardware.boot_disk;
+    if options.is_empty() {
+        return None;
+    }
+    let config = VmConfig::read(&serde_json::json!(current));
+    let found = || config.boot_disk().map(|(slot, _)| slot.to_string());
+    let slot = template.boot_disk.clone().or_else(found)?;
+    let disk = current.get(&slot).filter(|_| may_have_options(&slot))?;
+    let written = with_options(disk, options);
+    (parts(disk) != parts(&written)).then_some((slot, written))
 }
 
 /// What every machine gets.
@@ -377,6 +396,15 @@ pub fn tags(pool: &PoolSettings) -> Vec<String> {
     tags.sort();
     tags.dedup();
     tags
+}
+
+/// The tags that a clone gets or loses so that it has those of its pool: PVE looks at both. `own`: the tags of each copy of its template.
+pub fn changed_tags(pool: &PoolSettings, own: &[BTreeSet<String>]) -> BTreeSet<String> {
+    let gets: BTreeSet<String> = tags(pool).into_iter().collect();
+    let had = |tag: &String| !own.is_empty() && own.iter().all(|of| of.contains(tag));
+    let added = gets.iter().filter(|tag| !had(tag));
+    let lost = own.iter().flatten().filter(|tag| !gets.contains(*tag));
+    added.chain(lost).cloned().collect()
 }
 
 /// A network card with what the file wants of it, for a VM with so many cores; the rest stays.

@@ -46,6 +46,7 @@ pub mod hosts;
 pub mod identity;
 pub mod in_place;
 pub mod label_list;
+pub mod lacking;
 pub mod mark;
 pub mod memory;
 pub mod network;

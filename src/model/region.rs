@@ -13,6 +13,7 @@ use super::foreign::ForeignText;
 use super::hosts::LoadKind;
 use super::identity::{Contradiction, Signs};
 use super::in_place::Difference;
+use super::lacking::LackingPart;
 use super::mark::{Mark, Ownership};
 use super::pci::PciUse;
 use super::policy::Terms;
@@ -44,6 +45,9 @@ pub struct Region {
     /// the devices.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub mappings: BTreeMap<Arc<str>, MappedDevices>,
+    /// What machines here have by the file and PVE does not have, or does not let them have, as far as that was read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lacking: Vec<LackingPart>,
 }
 
 /// The devices of a mapping by host: each by its address, or the addresses of its functions.

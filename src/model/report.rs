@@ -17,7 +17,7 @@ use super::reasons::{
     GivenUp, Held, Hindrance, HostNote, Ignored, Kept, Reasons, Removed, Replacing,
     UnknownAddresses, Unremovable, Warning, told,
 };
-use super::store_states::{DeviceStates, StorageStates};
+use super::store_states::{DeviceStates, OwnCpuStates, StorageStates};
 use super::time::Time;
 use super::words;
 
@@ -49,6 +49,9 @@ pub struct Report {
     /// By region, mapping and host the PCI devices of the mappings that instance types name. A mapping that PVE does not show has no host.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub devices: DeviceStates,
+    /// By region, host and number of the NUMA node the CPUs that machines can get for themselves, where some pool's machines get some.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub own_cpus: OwnCpuStates,
     /// Every network, by family.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub networks: BTreeMap<Arc<str>, BTreeMap<Family, NetworkState>>,

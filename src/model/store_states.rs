@@ -1,4 +1,4 @@
-//! What hosts have beside CPU and memory that machines take, in numbers: storages, and PCI devices by PVE's mappings.
+//! What of hosts machines take beside shares of CPU and memory, in numbers: storages, PCI devices by PVE's mappings, CPUs of their own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::cpus::CpuSet;
 use super::reasons::{HostRefused, StorageNote};
 
 /// A storage in numbers, as disks of new machines find it: one that clones of a pool go to, or that disks of machines are on.
@@ -84,6 +85,38 @@ pub struct DeviceState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note_details: Option<HostRefused>,
 }
+
+/// The CPUs of one NUMA node of a host that machines can get for themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OwnCpuState {
+    /// The NUMA node's CPUs.
+    pub cpus: CpuSet,
+    /// Those of them that no machine gets (`reserved` of the topology).
+    #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
+    pub reserved: CpuSet,
+    /// Those that new machines can get.
+    #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
+    pub free: CpuSet,
+    /// Bytes of its memory that new machines can get beside them; `None`: the file does not say how much there is, so it is not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_memory: Option<i64>,
+    /// Our machines that have some of them, planned ones too.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub machines: BTreeMap<Arc<str>, CpuSet>,
+    /// Other guests whose affinity names some of them, by VMID.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub guests: BTreeMap<u32, CpuSet>,
+    /// Why none is given now, whatever is free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// What the note says, with its code and numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note_details: Option<HostRefused>,
+}
+
+/// By region, host and number of the NUMA node the CPUs that machines can get for themselves.
+pub type OwnCpuStates = BTreeMap<Arc<str>, BTreeMap<Arc<str>, BTreeMap<u16, OwnCpuState>>>;
 
 /// By region, mapping and host the PCI devices that machines can get.
 pub type DeviceStates = BTreeMap<Arc<str>, BTreeMap<Arc<str>, BTreeMap<Arc<str>, DeviceState>>>;

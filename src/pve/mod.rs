@@ -13,6 +13,7 @@ mod client;
 pub mod cpu_types;
 mod encode;
 mod firewall;
+mod host_mappings;
 mod isos;
 mod kept_space;
 mod load;

@@ -1,7 +1,7 @@
 //! The names of the daemon's calls.
 
 /// Every call there is, by its name in metrics and errors.
-pub const CALLS: [&str; 43] = [
+pub const CALLS: [&str; 45] = [
     "active_tasks",
     "add_security_group",
     "agent_exec",
@@ -14,6 +14,7 @@ pub const CALLS: [&str; 43] = [
     "cluster_status",
     "create_vm",
     "destroy",
+    "dir_mappings",
     "disks",
     "firewall_options",
     "firewall_rules",
@@ -41,6 +42,7 @@ pub const CALLS: [&str; 43] = [
     "task_status",
     "update_config",
     "upload_iso",
+    "usb_mappings",
     "version",
     "vm_config",
     "vm_status",

@@ -99,6 +99,14 @@ fn is_device(device: &PciUse) -> bool {
     }
 }
 
+/// `/cluster/mapping/usb` and `/cluster/mapping/dir`: each row has its name. One that has none may be any of those that the file names.
+pub(crate) fn named_rows(data: &Value) -> Result<(), Unsound> {
+    for row in rows(data)? {
+        word(row, "id")?.ok_or_else(|| odd(row, "id"))?;
+    }
+    Ok(())
+}
+
 /// `/cluster/mapping/pci`: each mapping's devices can be read. One whose devices cannot may have those of another.
 pub(crate) fn mappings(data: &Value) -> Result<(), Unsound> {
     for row in rows(data)? {

@@ -223,9 +223,10 @@ impl<W: SerializeSeq> StateChanges<W> {
                 storages,
                 templates,
                 mappings,
+                lacking,
             } = &**new;
             self.path.push(Cow::Owned(name.to_string()));
-            compare!(self, old, whole: quorate);
+            compare!(self, old, whole: quorate, lacking);
             compare!(self, old, map: hosts, vms, storages, templates, mappings);
             self.path.pop();
         }
@@ -289,12 +290,13 @@ impl<W: SerializeSeq> StateChanges<W> {
             scale_up,
             storages,
             devices,
+            own_cpus,
             networks,
             chosen_hosts,
             takes_pods_after,
         } = new;
         compare!(self, old, whole: holds, unread, warnings, warnings_details, scale_up);
-        compare!(self, old, map: pods, nodes, pools, coming, hosts, storages, devices, networks, chosen_hosts, takes_pods_after);
+        compare!(self, old, map: pods, nodes, pools, coming, hosts, storages, devices, own_cpus, networks, chosen_hosts, takes_pods_after);
     }
 }
 

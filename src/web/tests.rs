@@ -13,6 +13,7 @@ use super::*;
 use crate::model::action::{Action, Kind, Precondition, Reason, Target};
 use crate::model::cluster::{Cluster, Node, ObjectKey, Pod};
 use crate::model::condition::{Condition, ConditionKind};
+use crate::model::cpus::CpuSet;
 use crate::model::decision::Decision;
 use crate::model::mark::Mark;
 use crate::model::memory::Memory;
@@ -26,7 +27,9 @@ use crate::model::report::{
 use crate::model::resources::Resources;
 use crate::model::scheduling::{PodShape, PodTraits};
 use crate::model::snapshot::{Lease, Snapshot, SourceState};
-use crate::model::store_states::{DeviceState, DeviceStates, StorageState, StorageStates};
+use crate::model::store_states::{
+    DeviceState, DeviceStates, OwnCpuState, OwnCpuStates, StorageState, StorageStates,
+};
 use crate::model::time::{Span, Time};
 
 const NOW: Time = Time(1_795_000_000_000);
@@ -232,6 +235,20 @@ fn devices() -> DeviceStates {
     BTreeMap::from([("default".into(), mappings.into())])
 }
 
+fn own_cpus() -> OwnCpuStates {
+    let cpus = |text: &str| CpuSet::read(text).expect("a list");
+    let state = |note: Option<&str>| OwnCpuState {
+        cpus: cpus("0-7"),
+        reserved: cpus("0-1"),
+        free: cpus("4-7"),
+        note: note.map(str::to_owned),
+        ..OwnCpuState::default()
+    };
+    let nodes = [(0, state(None)), (1, state(Some("not known yet")))];
+    let hosts = [("pve1".into(), BTreeMap::from(nodes))];
+    BTreeMap::from([("default".into(), hosts.into())])
+}
+
 fn networks() -> BTreeMap<Arc<str>, BTreeMap<Family, NetworkState>> {
     let state = NetworkState {
         ranges: "192.0.2.50-192.0.2.99".to_owned(),
@@ -248,6 +265,7 @@ fn report() -> Report {
         hosts: hosts(),
         storages: storages(),
         devices: devices(),
+        own_cpus: own_cpus(),
         unread: BTreeSet::new(),
         holds: vec![Hold::new(Scope::ScaleDown, Held::ScaleDownDisabled)],
         pods: BTreeMap::from([(

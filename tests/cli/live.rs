@@ -429,6 +429,39 @@ fn check_live_looks_at_security_groups_and_the_firewalls_switch() {
     assert!(!said.contains("firewall"), "{said}");
 }
 
+/// Mappings of USB devices and directories that a template's options name: without one no machine starts.
+#[test]
+fn check_live_looks_at_mappings_that_options_name() {
+    let line = format!("vm_name = \"{TEMPLATE}\"");
+    let with = format!(
+        "{line}\n[template.debian.options]\nusb0 = \"mapping=key\"\nvirtiofs0 = \"dirid=data\""
+    );
+    let changes = [(&*line, &*with)];
+    let mut spec = PveSpec::default();
+    let more = "Mapping.Use".to_owned();
+    spec.tokens[0].acl[0].privileges.push(more);
+    let (code, said) = check_changed(&spec, TEMPLATE, "9100-9120", &changes);
+    assert_eq!(code, Some(1), "{said}");
+    for words in [
+        "WRONG: template debian: PVE shows no mapping of USB devices key, so that no machine of it starts; add it (Datacenter, Resource Mappings); a token sees it with Mapping.Use on /mapping/usb/key",
+        "WRONG: template debian: PVE shows no mapping of directories data, so that no machine of it starts",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    let hosts = || spec.hosts.iter().map(|host| host.name.clone()).collect();
+    let (usb, dir) = (hosts(), hosts());
+    spec.usb_mappings = [("key".to_owned(), usb)].into();
+    spec.dir_mappings = [("data".to_owned(), dir)].into();
+    let (code, said) = check_changed(&spec, TEMPLATE, "9100-9120", &changes);
+    assert_eq!(code, Some(0), "{said}");
+    for words in [
+        "ok: template debian: mapping of USB devices key",
+        "ok: template debian: mapping of directories data",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+}
+
 /// A privilege is missed by name and path on the wire, too; src/cli/doctor/tests takes away each one of the table.
 #[test]
 fn check_live_says_which_privileges_a_token_lacks() {

@@ -13,6 +13,7 @@ use crate::HASTY;
 use crate::common::{Scene, simulate};
 use crate::hosts::fill;
 use crate::joining::node;
+use crate::no_template::{TOKEN, golden, lasting_token, of_settings};
 
 /// The configuration with more lines for the template and for the pool.
 fn config(template: &str, pool: &str) -> String {
@@ -417,5 +418,66 @@ fn what_pve_refuses_is_said_in_its_words() {
         .await;
         let said = reported(&scene);
         assert!(said.contains("Custom cputype 'x' not found"), "{said}");
+    });
+}
+
+/// The disk that machines boot from has the options and limits of the file before they start: of clones beside what their template's has, of
+/// VMs made of settings in the place of what is usual. Its volume is the same, and it grows to its size.
+#[test]
+fn boot_disks_have_the_options_and_limits_of_the_file() {
+    let options = "[template.debian.boot_disk_options]\ncache = \"writeback\"\ndiscard = true\nmbps_wr = 50\niops_rd = 2000\n";
+    let disk_of = |scene: &Scene| {
+        let vms = scene.world.pve.vms().into_iter();
+        let disks = vms.filter(|vm| vm.vmid >= 9100).map(|vm| {
+            assert!(vm.running, "{vm:?}");
+            vm.config["scsi0"].clone()
+        });
+        disks.collect::<Vec<String>>()
+    };
+    let all = [
+        "cache=writeback",
+        "discard=on",
+        "iops_rd=2000",
+        "mbps_wr=50",
+        "size=20G",
+    ];
+    simulate(async {
+        let config = HASTY.replace(
+            "[instance_type.small]",
+            &format!("{options}[instance_type.small]"),
+        );
+        let scene = live(&config).await;
+        assert_eq!(scene.findings(), Vec::<String>::new());
+        let disks = disk_of(&scene);
+        assert_eq!(disks.len(), 2);
+        for disk in disks {
+            assert!(disk.starts_with("shared:9000/base-9000-disk-0"), "{disk}");
+            for option in all {
+                assert!(
+                    disk.split(',').any(|part| part == option),
+                    "{option}: {disk}"
+                );
+            }
+        }
+    });
+    simulate(async {
+        let config = of_settings("", "").replace(
+            "[instance_type.small]",
+            &format!("{options}[instance_type.small]"),
+        );
+        let scene = Scene::new(5, &config, golden());
+        lasting_token(&scene, TOKEN).await;
+        scene.live(None, 0, fill(1), Duration::from_mins(5)).await;
+        assert_eq!(scene.findings(), Vec::<String>::new());
+        let disks = disk_of(&scene);
+        let [disk] = &disks[..] else {
+            panic!("{disks:?}");
+        };
+        for option in all.into_iter().chain(["iothread=1"]) {
+            assert!(
+                disk.split(',').any(|part| part == option),
+                "{option}: {disk}"
+            );
+        }
     });
 }

@@ -19,7 +19,7 @@ use crate::cloud_init::{names, silent, with_shared_isos};
 use crate::common::{Scene, simulate};
 
 /// The configuration: a pool in each region.
-fn config() -> String {
+pub(crate) fn config() -> String {
     let west = "
 [region.west]
 channel = \"token\"

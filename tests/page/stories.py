@@ -91,13 +91,16 @@ JSON.parse = (text, ...more) => {
     'pve8/well': storage('told-well', ['shares its space with told-full'], [{ code: 'shares_space', with: ['told-full'] }]),
   } };
   view.status.devices = { told: { 'told-gpu': { pve8: { has: 2, free: 1, machines: { 'told-machine': 1 } } }, 'told-nic': {} } };
+  view.status.own_cpus = { told: { 'told-pinned': {
+    0: { cpus: '0-7', reserved: '0-1', free: '6-7', free_memory: 12 * gib, machines: { 'told-machine': '2-4' }, guests: { 300: '5' } },
+  } } };
   view.status.networks = { 'told-net': { v4: { ranges: '192.0.2.50-192.0.2.99', size: 50, free: 3 } } };
   return view;
 };
 """
 # What stands in the rows of these tables, by the first cell.
 STORES = """
-const rows = [...document.querySelectorAll('[aria-labelledby=storages] tbody tr, [aria-labelledby=pci-devices] tbody tr, [aria-labelledby=addresses] tbody tr')];
+const rows = [...document.querySelectorAll('[aria-labelledby=storages] tbody tr, [aria-labelledby=pci-devices] tbody tr, [aria-labelledby=cpus-of-their-own] tbody tr, [aria-labelledby=addresses] tbody tr')];
 return Object.fromEntries(rows.map((row) => [row.querySelector('th').innerText, row.innerText]));
 """
 # What is said of one as if it were several, and the other way round: in what can be read, and in what a reader of screens says instead.
@@ -228,7 +231,7 @@ def hosts_are_told(browser):
 
 
 def stores_are_told(browser):
-    """Storages say to whom they are promised, and are marked where something keeps machines off them and nowhere else; devices say who has
+    """Storages say to whom they are promised, and are marked where something keeps machines off them and nowhere else; devices and CPUs say who has
     them, networks how many addresses are free."""
     browser.go("#/")
     browser.shows("Pending pods")
@@ -240,7 +243,8 @@ def stores_are_told(browser):
         wanted = {
             "told-full": ["▲", "no room for a machine of the pool told", "300 GiB of 500 GiB", "told: 2 machines, 40 GiB, leaves 50 GiB free", "210 GiB"],
             "told-well": ["shares its space with told-full"], "told-gpu": ["1 of 2", "told-machine"],
-            "told-nic": ["PVE shows no host with a device of it"], "told-net": ["3 of 50", "192.0.2.50-192.0.2.99"],
+            "told-nic": ["PVE shows no host with a device of it"], "told-pinned": ["0-7", "6-7", "12 GiB", "told-machine (2-4)", "VM 300, not ours (5)"],
+            "told-net": ["3 of 50", "192.0.2.50-192.0.2.99"],
         }
         for name, words in wanted.items():
             for part in words:

@@ -82,6 +82,11 @@ impl CpuCounts {
         self.0.iter().map(|node| node.cpus).sum()
     }
 
+    /// Bytes that are left of each NUMA node, where that is counted.
+    pub(crate) fn memory(&self) -> Vec<Option<i64>> {
+        self.0.iter().map(|node| node.memory).collect()
+    }
+
     /// The NUMA nodes that one more machine is in; `None` where it fits nowhere.
     pub(crate) fn place(&self, demand: CpuDemand) -> Option<NumaCpus> {
         if demand.page_nodes > 0 {

@@ -14,7 +14,7 @@ use crate::decision::cpu_book::{self, CpuBook};
 use crate::decision::turn::DecisionBuilder;
 use crate::lifecycle::backoff::{self, FailedThere};
 use crate::observed::reach::{self, CopyRefused};
-use crate::report::{devices, storages};
+use crate::report::{devices, own_cpus, storages};
 use crate::scale_up::hosts::HostCapacity;
 use crate::scale_up::limits::LimitTracker;
 
@@ -35,7 +35,7 @@ pub(crate) fn report(turn: &mut DecisionBuilder<'_>) {
             };
             let mut notes = notes(turn, (name, host, seen), &pools);
             if seen.online {
-                notes.extend(own_cpus(turn, (name, host), &pools, &cpus));
+                notes.extend(own_cpus_note(turn, (name, host), &pools, &cpus));
             }
             hosts.push((host.clone(), state(seen, capacity, notes)));
         }
@@ -46,11 +46,16 @@ pub(crate) fn report(turn: &mut DecisionBuilder<'_>) {
             .insert(name.clone(), hosts.into_iter().collect());
         let untold = without_template(turn, name, region);
         let redefined = redefined_templates(turn, name, region);
+        let lacking = region.lacking.iter().map(|part| Warning::Lacking {
+            region: name.clone(),
+            part: part.clone(),
+        });
         let all = offline
             .into_iter()
             .chain(unknown)
             .chain(untold)
-            .chain(redefined);
+            .chain(redefined)
+            .chain(lacking);
         for warning in all {
             turn.warn(warning);
         }
@@ -60,6 +65,7 @@ pub(crate) fn report(turn: &mut DecisionBuilder<'_>) {
     }
     storages::report(turn, &limits);
     devices::report(turn, &limits);
+    own_cpus::report(turn, &cpus);
 }
 
 /// Hosts that are offline with machines of ours. Without quorum nobody knows which ones are.
@@ -249,7 +255,7 @@ fn untold_loads(seen: &Host, pools: &[(&Arc<str>, &PoolPolicy)]) -> Vec<HostNote
 }
 
 /// What of a host's CPUs machines can get for themselves, or why none.
-fn own_cpus(
+fn own_cpus_note(
     turn: &DecisionBuilder<'_>,
     (region, host): (&Arc<str>, &Arc<str>),
     pools: &[(&Arc<str>, &PoolPolicy)],

@@ -12,6 +12,7 @@ pub(crate) mod hosts;
 pub mod inspect;
 pub(crate) mod lost_cpus;
 pub(crate) mod networks;
+mod own_cpus;
 pub(crate) mod pools;
 mod storages;
 

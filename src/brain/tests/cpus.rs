@@ -133,6 +133,59 @@ fn a_machine_whose_cpus_are_not_its_own_is_told_of() {
     );
 }
 
+/// Of each NUMA node of a host whose CPUs machines get for themselves the report says who has which: machines that are there and planned ones,
+/// strangers, the host itself. Of a host that no such pool may use nothing is said.
+#[test]
+fn the_report_has_the_cpus_of_each_numa_node() {
+    let lab = halves(1).ours("m", "p", "half").on_host("m", "pve1");
+    let own = cpus("8-15,40-47");
+    let mut lab = lab.edit_machine("m", |machine| machine.mark.cpus = own.clone());
+    let strangers = Pins {
+        cpus: cpus("24,56"),
+        ..Pins::default()
+    };
+    guest(&mut lab, 300, "pve1", Some(strangers));
+    let decision = lab.decide();
+    let hosts = &decision.report.own_cpus["home"];
+    assert_eq!(
+        hosts.keys().map(|host| &**host).collect::<Vec<_>>(),
+        ["pve1"]
+    );
+    let nodes = &hosts["pve1"];
+    let told = |number: u16| {
+        let state = &nodes[&number];
+        let machines = state.machines.values().map(ToString::to_string);
+        let guests = state.guests.iter();
+        let guests = guests.map(|(vmid, cpus)| format!("{vmid}: {cpus}"));
+        (
+            state.free.to_string(),
+            state.reserved.to_string(),
+            machines.chain(guests).collect::<Vec<String>>(),
+        )
+    };
+    let some = |free: &str, reserved: &str, who: &[&str]| {
+        let who = who
+            .iter()
+            .map(|text| (*text).to_owned())
+            .collect::<Vec<_>>();
+        (free.to_owned(), reserved.to_owned(), who)
+    };
+    assert_eq!(told(0), some("1-7,33-39", "0,32", &[]));
+    assert_eq!(told(1), some("", "", &["8-15,40-47"]));
+    assert_eq!(told(2), some("", "", &["16-23,48-55"]), "the planned one");
+    assert_eq!(told(3), some("25-31,57-63", "", &["300: 24,56"]));
+    assert!(nodes[&1].machines.contains_key("m"));
+    assert!(nodes.values().all(|state| state.note.is_none()));
+    guest(&mut lab, 301, "pve1", None);
+    let decision = lab.decide();
+    let unread = &decision.report.own_cpus["home"]["pve1"][&0];
+    let note = unread.note.as_deref().unwrap_or_default();
+    assert!(
+        note.contains("which CPUs are free on the host pve1 is not known yet"),
+        "{note}"
+    );
+}
+
 #[test]
 fn what_guests_have_counts_and_what_was_not_read_may_be_any() {
     let taken = |set: &str| {

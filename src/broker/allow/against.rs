@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::config::hardware::{balloon, cpu_keys, mac};
+use crate::config::hardware::{balloon, cpu_keys, mac, may_have_options, with_options};
 use crate::config::vm_options;
 use crate::model::mark::{self, Mark, Ownership};
 use crate::model::pci::PciDevice;
@@ -223,6 +223,9 @@ fn further_disks(
         if !numbered || !["scsi", "virtio", "sata"].contains(&stem) {
             continue;
         }
+        if is_boot_disk(policy, (name, value), mark, config) {
+            continue;
+        }
         let own = pool.and_then(|pool| pool.disks.get(name));
         if own.is_none_or(|own| !own.contains(value)) {
             let own = own.into_iter().flatten().map(String::as_str);
@@ -243,6 +246,25 @@ fn further_disks(
         }
     }
     Ok(())
+}
+
+/// Whether a value is the disk that the machine boots from, with the options that the file gives it and nothing else changed.
+fn is_boot_disk(
+    policy: &BrokerPolicy,
+    (name, value): (&str, &str),
+    mark: &Mark,
+    config: &VmConfig,
+) -> bool {
+    let Some(allow) = policy.allow.template_boot_disks.get(&mark.template) else {
+        return false;
+    };
+    let found = || config.boot_disk().map(|(slot, _)| &**slot);
+    let slot = allow.slot.as_deref().or_else(found);
+    let disk = config.disks.get(name);
+    let plain = disk.is_some_and(|disk| !disk.cdrom && !disk.cloud_init);
+    let now = config.raw.get(name);
+    let same = now.is_some_and(|now| with_options(now, &allow.options) == value);
+    slot == Some(name) && plain && may_have_options(name) && same
 }
 
 /// The devices that machines of its instance type get, each at its place.

@@ -121,6 +121,16 @@ pub(in crate::broker) static RULES: &[AllowRule] = &[
         &[Fixed("cluster"), Fixed("mapping"), Fixed("pci")],
         &[],
     ),
+    read(
+        "usb-mappings",
+        &[Fixed("cluster"), Fixed("mapping"), Fixed("usb")],
+        &[],
+    ),
+    read(
+        "dir-mappings",
+        &[Fixed("cluster"), Fixed("mapping"), Fixed("dir")],
+        &[],
+    ),
     read("storages", &[Fixed("storage")], &[]),
     read(
         "kept-space",
@@ -339,6 +349,9 @@ pub(in crate::broker) static RULES: &[AllowRule] = &[
             may("ide1", values::iso_drive),
             may("ide2", values::iso_drive),
             may("ide3", values::iso_drive),
+            may("scsi0", values::boot_disk),
+            may("virtio0", values::boot_disk),
+            may("sata0", values::boot_disk),
             may("scsi1", values::further_disk),
             may("scsi2", values::further_disk),
             may("scsi3", values::further_disk),

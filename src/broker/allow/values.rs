@@ -427,8 +427,19 @@ pub(super) fn cpu_limit(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     when(right, "what a pool in the configuration says")
 }
 
-/// A disk that machines of some pool get; that it is this machine's, and that it has none there, is seen in `against`.
+/// The disk that a machine boots from, with options that some template has for it; it is compared with the VM's own in `against`.
+pub(super) fn boot_disk(policy: &BrokerPolicy, value: &str) -> ValueCheck {
+    when(
+        !policy.allow.template_boot_disks.is_empty() && value.len() <= MAX_COMPARED,
+        "the VM's own disk, with options that a template in the configuration names",
+    )
+}
+
+/// A disk that machines of some pool get; that it is this machine's, and that it has none there, is seen in `against`. Or that which it boots from.
 pub(super) fn further_disk(policy: &BrokerPolicy, value: &str) -> ValueCheck {
+    if boot_disk(policy, value).is_ok() {
+        return Ok(());
+    }
     let pools = policy.allow.pools.values();
     let right = pools
         .flat_map(|pool| pool.disks.values().flatten())

@@ -8,6 +8,7 @@ use super::rig::rig_with;
 use super::world::{HOST, mark, policy};
 use crate::broker::policy::BrokerPolicy;
 use crate::config::hardware::mac;
+use crate::config::settings::BootDiskAllow;
 use crate::model::mark::Mark;
 
 fn disks(values: &[&str]) -> BTreeSet<String> {
@@ -160,5 +161,72 @@ async fn the_limit_of_another_pool_is_not_this_machines() {
     ] {
         let reply = rig.send("PUT", &path, &[(name, value)]).await;
         assert_eq!(reply.outcome == "done", passes, "{name}={value}: {reply:?}");
+    }
+}
+
+/// Of the disk that a machine boots from the options change that the file has for its template, and nothing else of it: not its volume, no other
+/// option, no other disk.
+#[tokio::test]
+async fn a_boot_disk_gets_the_options_of_the_file_and_nothing_else() {
+    let path = format!("/nodes/{HOST}/qemu/9001/config");
+    let with_options = |template: &str, slot: Option<&str>| {
+        let mut policy = policy();
+        let options = [("cache", "writeback"), ("mbps_wr", "50")];
+        let options = options.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let allow = BootDiskAllow {
+            slot: slot.map(str::to_owned),
+            options: options.into(),
+        };
+        policy.allow.template_boot_disks = [(template.to_owned(), allow)].into();
+        policy
+    };
+    let now = "ceph:vm-9001-disk-0,cache=none,discard=on,size=8G";
+    let right = "ceph:vm-9001-disk-0,cache=writeback,discard=on,mbps_wr=50,size=8G";
+    for (template, slot, name, value, passes) in [
+        ("debian-13", None, "scsi0", right, true),
+        ("debian-13", Some("scsi0"), "scsi0", right, true),
+        ("debian-13", Some("scsi1"), "scsi0", right, false),
+        ("debian-13", Some("scsi1"), "scsi1", right, false),
+        ("other", None, "scsi0", right, false),
+        ("debian-13", None, "scsi0", now, false),
+        ("debian-13", None, "virtio0", right, false),
+        ("debian-13", None, "scsi2", right, false),
+        (
+            "debian-13",
+            None,
+            "scsi0",
+            "ceph:vm-300-disk-0,cache=writeback,discard=on,mbps_wr=50,size=8G",
+            false,
+        ),
+        (
+            "debian-13",
+            None,
+            "scsi0",
+            "ceph:8,cache=writeback,discard=on,mbps_wr=50,size=8G",
+            false,
+        ),
+        (
+            "debian-13",
+            None,
+            "scsi0",
+            "ceph:vm-9001-disk-0,cache=writeback,discard=on,mbps_wr=50,ro=1,size=8G",
+            false,
+        ),
+        (
+            "debian-13",
+            None,
+            "scsi0",
+            "/dev/sda,cache=writeback,mbps_wr=50",
+            false,
+        ),
+    ] {
+        let rig = rig_with(with_options(template, slot));
+        rig.world.set(9001, "scsi0", json!(now));
+        let reply = rig.send("PUT", &path, &[(name, value)]).await;
+        if passes {
+            assert_eq!(reply.outcome, "done", "{name}={value}: {reply:?}");
+        } else {
+            rig.refused(&reply, &format!("{template} {slot:?} {name}={value}"));
+        }
     }
 }

@@ -125,3 +125,27 @@ async fn without_a_word_in_the_file_no_option_passes() {
         rig.refused(&reply, &format!("delete {name}"));
     }
 }
+
+/// Of PVE's mappings of USB devices and directories the names are told that the file gives machines, and nothing else. It finds a broker that
+/// passes the list on as it is, and one that takes a list that cannot be read for an empty one.
+#[tokio::test]
+async fn of_mappings_the_names_are_told_that_the_file_has() {
+    let row =
+        |id: &str| json!({"id": id, "map": ["node=pve1,id=1050:0407"], "description": "the safe"});
+    for (kind, told) in [("usb", json!([{"id": "key"}])), ("dir", json!([]))] {
+        let path = format!("/cluster/mapping/{kind}");
+        let rig = rig_with(named());
+        let rows = json!([row("key"), row("other")]);
+        rig.world.answer(&path, 200, &json!({ "data": rows }));
+        let reply = rig.send("GET", &path, &[]).await;
+        let body: serde_json::Value = serde_json::from_slice(&reply.body).expect("JSON");
+        assert_eq!(body, json!({ "data": told }));
+        for odd in [json!(null), json!([{"map": []}]), json!([null])] {
+            rig.world.answer(&path, 200, &json!({ "data": odd }));
+            let reply = rig.send("GET", &path, &[]).await;
+            assert_eq!(reply.outcome, "not-sent", "{odd}");
+        }
+        let reply = rig.send("GET", &format!("{path}/key"), &[]).await;
+        rig.refused(&reply, "one mapping");
+    }
+}

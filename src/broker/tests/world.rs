@@ -66,6 +66,7 @@ pub(in crate::broker) fn new_vm() -> NewVm {
     NewVm {
         create,
         net: "virtio,bridge=vmbr0".to_owned(),
+        disk: BTreeMap::new(),
         pool: Some("k8s".to_owned()),
     }
 }

@@ -1,22 +1,29 @@
-//! The PCI devices that machines get: their mappings, which hosts have some, and what the template must be for them.
+//! The PCI devices that machines get: their mappings, which hosts have some, and what the template must be for them. Mappings of USB devices
+//! and directories that options name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::finding::Findings;
 use super::mends;
 use super::region::{RegionSeen, SeenRegion};
-use super::templates::copies;
-use crate::config::Settings;
+use super::templates::{self, copies};
+use crate::config::{Settings, vm_options};
+use crate::model::lacking::PartKind;
 use crate::model::policy::{InstanceType, PoolPolicy};
 use crate::model::region::MappedDevices;
 use crate::model::words;
+use crate::pve::CallError;
 
 /// Looks at the devices of a region's instance types.
 pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
     let SeenRegion { region, seen } = region;
     let (name, settings) = (&*region.name, &*region.here.settings);
     passed_on(name, seen, settings, findings);
+    let client = &region.client;
+    let (usb, dir) = (client.usb_mappings(), client.dir_mappings());
+    look_at_named(name, settings, (PartKind::UsbMapping, "usb"), usb, findings).await;
+    look_at_named(name, settings, (PartKind::DirMapping, "dir"), dir, findings).await;
     if settings.policy.mappings_in(name).is_empty() {
         return;
     }
@@ -29,6 +36,46 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
                     error.words()
                 ))
                 .mend(mends::of_call(&error, None));
+        }
+    }
+}
+
+/// Mappings of a kind that the options of templates name. PVE is asked where there are some.
+async fn look_at_named(
+    region: &str,
+    settings: &Settings,
+    (kind, path): (PartKind, &str),
+    asked: impl Future<Output = Result<BTreeSet<String>, CallError>>,
+    findings: &mut Findings,
+) {
+    let wanted = templates::of(region, settings).flat_map(|(template, of)| {
+        let names = vm_options::mappings(&of.hardware.options, path).into_iter();
+        names.map(move |name| (template, name))
+    });
+    let wanted: BTreeSet<(&Arc<str>, String)> = wanted.collect();
+    if wanted.is_empty() {
+        return;
+    }
+    let found = match asked.await {
+        Ok(found) => found,
+        Err(error) => {
+            findings
+                .warning(format!("region {region}: each {kind}: {}", error.words()))
+                .mend(mends::of_call(&error, None));
+            return;
+        }
+    };
+    for (template, name) in wanted {
+        if found.contains(&name) {
+            findings.fine(format!("template {template}: {kind} {name}"));
+        } else {
+            findings
+                .wrong(format!(
+                    "template {template}: PVE shows no {kind} {name}, so that no machine of it starts"
+                ))
+                .mend(format!(
+                    "add it (Datacenter, Resource Mappings); a token sees it with Mapping.Use on /mapping/{path}/{name}"
+                ));
         }
     }
 }

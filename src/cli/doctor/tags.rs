@@ -73,21 +73,10 @@ fn judge(
                 tags.map(str::to_owned).collect()
             })
             .collect();
-        let had =
-            |tag: &String| !of_copies.is_empty() && of_copies.iter().all(|of| of.contains(tag));
-        let added = gets.iter().filter(|tag| !had(tag));
-        let lost = of_copies
-            .iter()
-            .flatten()
-            .filter(|tag| !gets.contains(*tag));
-        let changed: BTreeSet<&String> = added.chain(lost).collect();
-        let refused: Vec<&String> = changed
-            .iter()
-            .copied()
-            .filter(|tag| !rules.allows(tag))
-            .collect();
+        let changed = vm_config::changed_tags(of_pool, &of_copies);
+        let refused: Vec<&String> = changed.iter().filter(|tag| !rules.allows(tag)).collect();
         if refused.is_empty() {
-            fine.extend(changed.into_iter().cloned());
+            fine.extend(changed);
             continue;
         }
         let lost = refused.iter().any(|tag| !gets.contains(*tag));

@@ -80,6 +80,70 @@ impl DiskCache {
     }
 }
 
+/// How QEMU reads and writes a disk's file or device on its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DiskAio {
+    /// By the kernel's `io_uring`: PVE's default on most storages.
+    IoUring,
+    /// By the kernel's older `io_submit`; with `cache` `none` or `directsync` alone.
+    Native,
+    /// By threads of QEMU's own.
+    Threads,
+}
+
+impl DiskAio {
+    /// As PVE writes it.
+    pub(crate) fn called(self) -> &'static str {
+        match self {
+            DiskAio::IoUring => "io_uring",
+            DiskAio::Native => "native",
+            DiskAio::Threads => "threads",
+        }
+    }
+}
+
+/// Options and limits of the disk that machines boot from. What is not said stays as the template has it, or with `[template.NAME.create]` as
+/// PVE has it, but for `discard` and, under `virtio-scsi-single`, `iothread`, which are on there. Machines that are there stay as they are.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DiskOptions {
+    /// A thread of its own (`scsi` with the controller `virtio-scsi-single`, and `virtio`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iothread: Option<bool>,
+    /// The guest sees an SSD (not with `virtio`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ssd: Option<bool>,
+    /// What the guest discards is given back to the storage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub discard: Option<bool>,
+    /// How its host keeps writes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<DiskCache>,
+    /// How it is read and written on its host. Default: PVE's, by the storage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aio: Option<DiskAio>,
+    /// Whether backups of the VM have it. Default: PVE's, they do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backup: Option<bool>,
+    /// How much is read at most, in MB a second, which are 1,048,576 bytes to PVE. Default: any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub mbps_rd: Option<u32>,
+    /// How much is written at most, in MB a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub mbps_wr: Option<u32>,
+    /// How often is read at most, in operations a second. Default: any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub iops_rd: Option<u32>,
+    /// How often is written at most, in operations a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub iops_wr: Option<u32>,
+}
+
 /// A further disk of machines, empty when they start: made with their first configuration, destroyed with the VM. It counts on its
 /// storage before it is there. What partitions and mounts it is in the template or in cloud-init; pods' `ephemeral-storage` stays
 /// that of the boot disk.
@@ -107,7 +171,44 @@ pub struct FurtherDisk {
     /// How its host keeps writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<DiskCache>,
+    /// How it is read and written on its host. Default: PVE's, by the storage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aio: Option<DiskAio>,
     /// Whether backups of the VM have it. Default: PVE's, they do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backup: Option<bool>,
+    /// How much is read at most, in MB a second, which are 1,048,576 bytes to PVE. Default: any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub mbps_rd: Option<u32>,
+    /// How much is written at most, in MB a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub mbps_wr: Option<u32>,
+    /// How often is read at most, in operations a second. Default: any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub iops_rd: Option<u32>,
+    /// How often is written at most, in operations a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub iops_wr: Option<u32>,
+}
+
+impl FurtherDisk {
+    /// Its options and limits.
+    pub(crate) fn options(&self) -> DiskOptions {
+        DiskOptions {
+            iothread: self.iothread,
+            ssd: self.ssd,
+            discard: self.discard,
+            cache: self.cache,
+            aio: self.aio,
+            backup: self.backup,
+            mbps_rd: self.mbps_rd,
+            mbps_wr: self.mbps_wr,
+            iops_rd: self.iops_rd,
+            iops_wr: self.iops_wr,
+        }
+    }
 }

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 pub use build::{Build, BuildAgent, BuildMethod, BuildNic, Chipset, Firmware, ScsiController};
 pub use cloud_init::CloudInit;
 pub use create::{BootDevice, Create};
-pub use hardware::{DiskCache, FurtherDisk, NicModel, Startup};
+pub use hardware::{DiskAio, DiskCache, DiskOptions, FurtherDisk, NicModel, Startup};
 pub use host::OneHost;
 pub use kubelet::{
     CpuManagerPolicy, Kubelet, KubeletReserved, Swap, TopologyManagerPolicy, TopologyManagerScope,

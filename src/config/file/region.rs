@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::build::Build;
 use super::cloud_init::CloudInit;
 use super::create::Create;
-use super::hardware::{FurtherDisk, NicModel, Startup};
+use super::hardware::{DiskOptions, FurtherDisk, NicModel, Startup};
 use super::host::OneHost;
 use super::network::NetCard;
 use super::topology::Topology;
@@ -240,6 +240,9 @@ pub struct Template {
     /// boot order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boot_disk: Option<String>,
+    /// Options and limits of the disk that machines boot from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boot_disk_options: Option<DiskOptions>,
     /// The bridge of `net0`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bridge: Option<String>,

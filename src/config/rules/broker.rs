@@ -11,7 +11,8 @@ use crate::config::file::{self, ConfigFile};
 use crate::config::new_vm::NewVm;
 use crate::config::place::KeyPath;
 use crate::config::settings::{
-    BrokerAllow, BrokerSettings, Channel, NetworkSettings, PoolAllow, TemplateSettings, TypeAllow,
+    BootDiskAllow, BrokerAllow, BrokerSettings, Channel, NetworkSettings, PoolAllow,
+    TemplateSettings, TypeAllow,
 };
 use crate::config::storage_names::StorageNames;
 use crate::config::syntax;
@@ -74,6 +75,7 @@ pub(super) fn broker(
             template_groups: template_groups(all, is_local),
             template_firewalls: template_firewalls(all, is_local),
             template_options: template_options(all, is_local),
+            template_boot_disks: template_boot_disks(all, is_local),
             new_vms: new_vms(all, is_local),
             max_cores: types.values().map(|kind| kind.cores).max().unwrap_or(0),
             max_memory: most(|kind| kind.memory),
@@ -144,6 +146,25 @@ fn template_options(
         .filter(|(_, template)| is_local(&template.region));
     let options = local.map(|(name, of)| (name.to_string(), of.hardware.options.clone()));
     options.filter(|(_, options)| !options.is_empty()).collect()
+}
+
+/// Options and limits of the boot disks of these templates' machines.
+fn template_boot_disks(
+    all: &BTreeMap<Arc<str>, TemplateSettings>,
+    is_local: impl Fn(&Arc<str>) -> bool,
+) -> BTreeMap<String, BootDiskAllow> {
+    let local = all
+        .iter()
+        .filter(|(_, template)| is_local(&template.region));
+    let said = local.filter(|(_, of)| !of.hardware.boot_disk.is_empty());
+    let allowed = said.map(|(name, of)| {
+        let allow = BootDiskAllow {
+            slot: of.boot_disk.clone(),
+            options: of.hardware.boot_disk.clone(),
+        };
+        (name.to_string(), allow)
+    });
+    allowed.collect()
 }
 
 /// What VMs of these templates are made of, where none is cloned.

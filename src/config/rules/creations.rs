@@ -19,7 +19,7 @@ const ISOS: [&str; 2] = [".iso", ".img"];
 
 /// `[template.NAME.create]`, with what of the template goes with the call.
 pub(super) fn new_vm(
-    template: &file::Template,
+    (template, disk): (&file::Template, BTreeMap<String, String>),
     path: &KeyPath,
     problems: &mut Problems,
 ) -> Option<Arc<NewVm>> {
@@ -37,6 +37,7 @@ pub(super) fn new_vm(
     Some(Arc::new(NewVm {
         create,
         net: format!("{model},bridge={bridge}"),
+        disk,
         pool: template.resource_pool.clone(),
     }))
 }

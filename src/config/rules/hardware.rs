@@ -7,7 +7,8 @@ use super::pools::ResolvedPool;
 use super::regions::{ResolvedRegion, ResolvedRegions};
 use super::{Problems, options};
 use crate::config::file::{self, ConfigFile, NicModel};
-use crate::config::hardware::{FurtherDiskSettings, Hardware, MACS};
+use crate::config::hardware::{FurtherDiskSettings, Hardware, MACS, may_have_options};
+use crate::config::new_vm::DISK;
 use crate::config::place::KeyPath;
 use crate::config::settings::TemplateSettings;
 use crate::model::policy::InstanceType;
@@ -36,6 +37,9 @@ const BUSES: [(&str, u8); 3] = [("scsi", 7), ("virtio", 7), ("sata", 5)];
 const MAX_DISKS: usize = 7;
 /// Most sockets: more than any host has.
 const MAX_SOCKETS: u32 = 8;
+/// Highest limit of a disk in MB a second, and in operations a second: more than any has.
+const MAX_MBPS: u32 = 100_000;
+const MAX_IOPS: u32 = 10_000_000;
 const GIB: i64 = 1 << 30;
 
 /// What a template says of hardware.
@@ -75,6 +79,7 @@ pub(super) fn hardware(
         numa: template.numa,
         mac_prefix: prefix.map(str::to_ascii_uppercase),
         disks: disks(template, &path.at("disk"), problems),
+        boot_disk: boot_disk(template, &path.at("boot_disk_options"), problems),
         options: options::options(template, path, problems),
     }
 }
@@ -235,37 +240,112 @@ fn is_slot(slot: &str) -> bool {
     })
 }
 
-/// PVE's options of a disk, by name.
+/// PVE's options of a further disk, with a comma before each.
 fn options(
     disk: &file::FurtherDisk,
     slot: &str,
     path: &KeyPath,
     problems: &mut Problems,
 ) -> String {
+    let options = disk.options();
+    check_place(&options, slot, path, problems);
+    let options = named_options(&options, path, problems).into_iter();
+    options
+        .map(|(key, value)| format!(",{key}={value}"))
+        .collect()
+}
+
+/// PVE's options of the boot disk, by name.
+fn boot_disk(
+    template: &file::Template,
+    path: &KeyPath,
+    problems: &mut Problems,
+) -> BTreeMap<String, String> {
+    let Some(options) = &template.boot_disk_options else {
+        return BTreeMap::new();
+    };
+    let created = template.create.as_ref();
+    let slot = created.map_or(template.boot_disk.as_deref(), |_| Some(DISK));
+    if let Some(slot) = slot {
+        problems.unless(may_have_options(slot), path, || {
+            format!("the boot_disk is {slot}; expected scsi0 to scsi7, virtio0 to virtio7 or sata0 to sata5 as boot_disk beside it")
+        });
+        check_place(options, slot, path, problems);
+    }
+    let shared =
+        created.is_some_and(|of| of.scsi_controller == file::ScsiController::VirtioScsiPci);
     problems.unless(
-        disk.ssd.is_none() || !slot.starts_with("virtio"),
+        !shared || options.iothread != Some(true),
+        &path.at("iothread"),
+        || {
+            "expected scsi_controller = \"virtio-scsi-single\" beside it: under another one no disk has a thread of its own"
+                .to_owned()
+        },
+    );
+    named_options(options, path, problems)
+}
+
+/// Options that disks on some buses do not have.
+fn check_place(options: &file::DiskOptions, slot: &str, path: &KeyPath, problems: &mut Problems) {
+    problems.unless(
+        options.ssd.is_none() || !slot.starts_with("virtio"),
         &path.at("ssd"),
         || format!("a disk at {slot} has no such option; expected a slot such as scsi1"),
     );
     problems.unless(
-        disk.iothread.is_none() || !slot.starts_with("sata"),
+        options.iothread.is_none() || !slot.starts_with("sata"),
         &path.at("iothread"),
         || format!("a disk at {slot} has no thread of its own; expected a slot such as scsi1"),
     );
+}
+
+/// PVE's options of a disk by name.
+fn named_options(
+    options: &file::DiskOptions,
+    path: &KeyPath,
+    problems: &mut Problems,
+) -> BTreeMap<String, String> {
+    let native = options.aio == Some(file::DiskAio::Native);
+    let cached = options
+        .cache
+        .is_some_and(|cache| !matches!(cache, file::DiskCache::None | file::DiskCache::Directsync));
+    problems.unless(!native || !cached, &path.at("aio"), || {
+        "QEMU takes native with the caches none and directsync alone".to_owned()
+    });
+    for (key, limit, most) in [
+        ("mbps_rd", options.mbps_rd, MAX_MBPS),
+        ("mbps_wr", options.mbps_wr, MAX_MBPS),
+        ("iops_rd", options.iops_rd, MAX_IOPS),
+        ("iops_wr", options.iops_wr, MAX_IOPS),
+    ] {
+        problems.unless(
+            limit.is_none_or(|limit| (1..=most).contains(&limit)),
+            &path.at(key),
+            || format!("expected 1 to {most}"),
+        );
+    }
     let flag = |on: bool| u8::from(on).to_string();
-    let discard = disk
+    let number = |limit: u32| limit.to_string();
+    let discard = options
         .discard
         .map(|on| if on { "on" } else { "ignore" }.to_owned());
-    let options = [
-        ("backup", disk.backup.map(flag)),
-        ("cache", disk.cache.map(|cache| cache.called().to_owned())),
+    let all = [
+        ("aio", options.aio.map(|aio| aio.called().to_owned())),
+        ("backup", options.backup.map(flag)),
+        (
+            "cache",
+            options.cache.map(|cache| cache.called().to_owned()),
+        ),
         ("discard", discard),
-        ("iothread", disk.iothread.map(flag)),
-        ("ssd", disk.ssd.map(flag)),
+        ("iops_rd", options.iops_rd.map(number)),
+        ("iops_wr", options.iops_wr.map(number)),
+        ("iothread", options.iothread.map(flag)),
+        ("mbps_rd", options.mbps_rd.map(number)),
+        ("mbps_wr", options.mbps_wr.map(number)),
+        ("ssd", options.ssd.map(flag)),
     ];
-    let options = options.into_iter();
-    options
-        .filter_map(|(key, value)| Some(format!(",{key}={}", value?)))
+    let all = all.into_iter();
+    all.filter_map(|(key, value)| Some((key.to_owned(), value?)))
         .collect()
 }
 

@@ -30,6 +30,20 @@ pub(super) const MAX_NICS: usize = 7;
 /// MB a second of a network card at most: more than any card has.
 const MAX_RATE: u32 = 100_000;
 
+/// The region of a template, which is looked at by what that region is.
+fn checked_region(
+    template: &file::Template,
+    regions: &ResolvedRegions,
+    path: &KeyPath,
+    problems: &mut Problems,
+) -> Option<Arc<str>> {
+    let named = template.region.as_deref();
+    let region = region_of(named, regions, &path.at("region"), problems);
+    let resolved = region.as_ref().and_then(|name| regions.get(name));
+    check_template(template, path, resolved, problems);
+    region
+}
+
 /// The templates.
 pub(super) fn templates(
     file: &ConfigFile,
@@ -40,18 +54,9 @@ pub(super) fn templates(
     for (key, template) in &file.template {
         let path = KeyPath::default().at("template").at(key);
         name(&path, key, 63, problems);
-        let region = region_of(
-            template.region.as_deref(),
-            regions,
-            &path.at("region"),
-            problems,
-        );
-        check_template(
-            template,
-            &path,
-            region.as_ref().and_then(|name| regions.get(name)),
-            problems,
-        );
+        let region = checked_region(template, regions, &path, problems);
+        let hardware = hardware::hardware(template, &path, problems);
+        let disk = hardware.boot_disk.clone();
         templates.insert(
             shared(key),
             TemplateSettings {
@@ -74,7 +79,7 @@ pub(super) fn templates(
                 multiqueue: template.multiqueue,
                 rate: template.rate,
                 nic_model: template.nic_model.map(file::NicModel::called),
-                hardware: hardware::hardware(template, &path, problems),
+                hardware,
                 nics: template.nic.iter().map(card).collect(),
                 resource_pool: template.resource_pool.clone(),
                 cpu_type: hardware::cpu(template, &path, problems),
@@ -90,7 +95,7 @@ pub(super) fn templates(
                     .as_ref()
                     .map(|texts| cloud_init::texts(texts, &path.at("cloud_init"), problems)),
                 build: template.build.clone().map(Arc::new),
-                new_vm: creations::new_vm(template, &path, problems),
+                new_vm: creations::new_vm((template, disk), &path, problems),
                 pools: BTreeMap::new(),
             },
         );

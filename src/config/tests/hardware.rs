@@ -1,6 +1,7 @@
 //! What the file says of machines' hardware.
 
 use super::{SMALL, messages, parse};
+use crate::config::hardware::with_options;
 
 fn with(template: &str, pool: &str) -> String {
     let text = SMALL.replace("vmid = 8000", &format!("vmid = 8000\n{template}"));
@@ -214,5 +215,71 @@ fn one_mac_prefix_is_for_vmids_of_one_region() {
                 && far.contains("up to 2097151; the region has them up to"),
             "{far}"
         );
+    }
+}
+
+/// Options and limits of disks come to the file's settings by PVE's names, to VMs that are made of settings, and to the broker.
+#[test]
+fn disks_have_options_and_limits() {
+    let lines = "[template.debian.boot_disk_options]\ncache = \"writeback\"\nssd = true\naio = \"threads\"\nmbps_rd = 200\nmbps_wr = 100\niops_rd = 2000\n\
+        iops_wr = 1000\n[[template.debian.disk]]\nstorage = \"fast\"\nsize = \"1GiB\"\nmbps_wr = 50\naio = \"native\"\n";
+    let settings = parse(&with(lines, ""), "test.toml").unwrap_or_else(|e| panic!("{e}"));
+    let hardware = &settings.templates["debian"].hardware;
+    let disk = with_options("local:vm-1,size=8G", &hardware.boot_disk);
+    assert_eq!(
+        disk,
+        "local:vm-1,aio=threads,cache=writeback,iops_rd=2000,iops_wr=1000,mbps_rd=200,mbps_wr=100,size=8G,ssd=1"
+    );
+    let allowed = &settings.broker.allow;
+    assert_eq!(
+        allowed.template_boot_disks["debian"].options,
+        hardware.boot_disk
+    );
+    let further = &allowed.pools["small"].disks["scsi1"];
+    assert_eq!(
+        further.iter().collect::<Vec<_>>(),
+        ["fast:1,aio=native,mbps_wr=50"]
+    );
+    for (lines, said) in [
+        (
+            "mbps_rd = 0",
+            "boot_disk_options.mbps_rd = 0: expected 1 to 100000",
+        ),
+        (
+            "iops_wr = 10000001",
+            "boot_disk_options.iops_wr = 10000001: expected 1 to 10000000",
+        ),
+        (
+            "aio = \"native\"\ncache = \"writeback\"",
+            "boot_disk_options.aio = \"native\": QEMU takes native with the caches none and directsync alone",
+        ),
+    ] {
+        let told = messages(&with(
+            &format!("[template.debian.boot_disk_options]\n{lines}\n"),
+            "",
+        ));
+        assert!(told.contains(said), "{lines}: {told}");
+    }
+    for (slot, lines, said) in [
+        (
+            "virtio0",
+            "ssd = true",
+            "ssd = true: a disk at virtio0 has no such option",
+        ),
+        (
+            "sata0",
+            "iothread = true",
+            "iothread = true: a disk at sata0 has no thread",
+        ),
+        (
+            "ide0",
+            "cache = \"none\"",
+            "the boot_disk is ide0; expected scsi0 to scsi7",
+        ),
+    ] {
+        let lines =
+            format!("boot_disk = \"{slot}\"\n[template.debian.boot_disk_options]\n{lines}\n");
+        let told = messages(&with(&lines, ""));
+        assert!(told.contains(said), "{lines}: {told}");
     }
 }

@@ -7,7 +7,7 @@
 mod formats;
 mod refused;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -315,6 +315,16 @@ pub fn privileges(name: &str, value: &str) -> Option<Vec<OptionPrivilege>> {
         name: on_vm,
     };
     Some(std::iter::once(on_vm).chain(further).collect())
+}
+
+/// The mappings of a kind (`usb`, `dir`) that options name.
+pub fn mappings(options: &VmOptions, kind: &str) -> BTreeSet<String> {
+    let prefix = format!("/mapping/{kind}/");
+    let all = options.iter();
+    let all = all.filter_map(|(name, value)| privileges(name, value));
+    let paths = all.flatten().filter_map(|privilege| privilege.path);
+    let named = paths.filter_map(|path| path.strip_prefix(&prefix).map(str::to_owned));
+    named.collect()
 }
 
 /// Of these options those that a VM takes while it runs, by their names.

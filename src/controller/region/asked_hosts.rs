@@ -1,6 +1,6 @@
 //! What hosts are asked in a poll, and where the answers go: configurations, what guests are promised, and what not every poll asks: a host's
 //! load (each minute, where a pool bounds it), its clock, its bridges, the bytes that the file systems of its storages keep for root (twice an
-//! hour each), and, of the whole region, the definitions of storages. [Silent hosts](super::silent_hosts) are asked none of it.
+//! hour each), and, of the whole region, the definitions of storages, security groups, mappings and rules for tags. [Silent hosts](super::silent_hosts) are asked none of it.
 
 use std::sync::Arc;
 
@@ -10,6 +10,8 @@ use super::questions::{HostAnswer, HostQuestion, HostQuestions};
 use super::{Fingerprint, KnownConfig, RegionWatcher, online};
 use crate::controller::foreign_guests::SharedResources;
 use crate::controller::in_place::groups;
+use crate::controller::named_parts::PartsThere;
+use crate::model::lacking::PartKind;
 use crate::model::mark::Ownership;
 use crate::model::policy::PoolPolicy;
 use crate::model::region::GuestKind;
@@ -143,7 +145,11 @@ impl RegionWatcher {
                     questions.add(&host, question);
                     true
                 }
-                None => self.read_backings_again().await || self.plan_bridges_again(questions),
+                None => {
+                    self.read_backings_again().await
+                        || self.plan_bridges_again(questions)
+                        || self.read_named_parts(resources).await
+                }
             }
         };
         self.host_was_last
@@ -289,6 +295,54 @@ impl RegionWatcher {
                 }
             }
         }
+    }
+
+    /// One of PVE's lists of what the file names beside hosts and templates, if one is due.
+    async fn read_named_parts(&mut self, resources: &ClusterResources) -> bool {
+        let named = self.named_parts(resources);
+        let Some(kind) = self.named_parts.due(&named, Instant::now()) else {
+            return false;
+        };
+        self.read_parts(kind).await;
+        true
+    }
+
+    /// One of these lists that was never asked for: a region with many hosts has many other questions first.
+    pub(super) async fn read_new_parts(&mut self, resources: &ClusterResources) {
+        let named = self.named_parts(resources);
+        if let Some(kind) = self.named_parts.unasked(&named) {
+            self.read_parts(kind).await;
+        }
+    }
+
+    async fn read_parts(&mut self, kind: PartKind) {
+        let told = self.ask_for_parts(kind).await;
+        if let Err(error) = &told {
+            tracing::debug!(region = %self.name, %error, "cannot read which {kind} there is");
+        }
+        self.named_parts.record(kind, Instant::now(), told.ok());
+    }
+
+    async fn ask_for_parts(&self, kind: PartKind) -> Result<PartsThere, CallError> {
+        let client = &self.client;
+        let names = match kind {
+            PartKind::SecurityGroup => client.security_groups().await?,
+            PartKind::UsbMapping => client.usb_mappings().await?,
+            PartKind::DirMapping => client.dir_mappings().await?,
+            PartKind::PciMapping => {
+                let mappings = client.pci_mappings().await?;
+                mappings.into_keys().map(|name| name.to_string()).collect()
+            }
+            PartKind::Tag => {
+                let held = client.permissions("/").await?;
+                // Others than these are not told the rules: an answer to them says that every tag may be set.
+                if held.contains("Sys.Modify") || !held.contains("Sys.Audit") {
+                    return Ok(PartsThere::All);
+                }
+                return Ok(PartsThere::Tags(client.tag_rules().await?));
+            }
+        };
+        Ok(PartsThere::Names(names))
     }
 
     async fn read_backings_again(&mut self) -> bool {

@@ -21,6 +21,7 @@ use crate::drift::{Drift, Outdated};
 use crate::foreign::ForeignText;
 use crate::hosts::LoadKind;
 use crate::in_place::{Difference, FailedWrite};
+use crate::lacking::{LackingPart, PartKind};
 use crate::scheduling::{Effect, HostPort, LabelSelector, NodeTerm, Operator, Requirement, Taint};
 use crate::time::{Span, Time};
 
@@ -417,6 +418,14 @@ fn vm() -> VmAt {
     }
 }
 
+fn lacking(kind: PartKind, name: &str, pools: &[&str]) -> LackingPart {
+    LackingPart {
+        kind,
+        name: name.into(),
+        pools: pools.iter().map(|pool| Arc::from(*pool)).collect(),
+    }
+}
+
 one_of_each! { Warning:
     FormerCluster { cluster: "uid/prod".into(), machines: 2 },
     NodesLost { lost: 4, running: 5 },
@@ -457,7 +466,12 @@ one_of_each! { Warning:
     TemplateRedefined { region: "default".into(), template: "debian".into(), hosts: vec!["pve1".into(), "pve2".into()] },
     LostCpus { machine: "fast-aaaaa".into(), host: "pve2".into(), cpus: CpuSet::read("2-5").expect("a list"), shared: CpuSet::read("4-5").expect("a list"), with: Some(300), lacking: CpuSet::read("2").expect("a list"), untold: false, far: true },
     UnknownHost { region: "default".into(), host: "pve9".into(), hosts: vec!["pve1".into(), "pve2".into()] },
+    Lacking { region: "default".into(), part: lacking(PartKind::SecurityGroup, "web", &["small"]) },
     ;
+    Lacking { region: "default".into(), part: lacking(PartKind::Tag, "prod", &["small", "big"]) },
+    Lacking { region: "default".into(), part: lacking(PartKind::PciMapping, "gpu", &["gpu"]) },
+    Lacking { region: "default".into(), part: lacking(PartKind::UsbMapping, "key", &["small"]) },
+    Lacking { region: "default".into(), part: lacking(PartKind::DirMapping, "data", &["small"]) },
     ForeignVm { vm: vm(), being_made: true },
     NoTemplate { pool: "big".into(), further_pools: vec!["gpu".into(), "small".into()], region: "default".into(), template: "debian".into(), fault: None },
     NoTemplate { pool: "small".into(), further_pools: Vec::new(), region: "default".into(), template: "debian".into(), fault: Some(ForeignText::new("VM 9000 on pve1 has no guest agent enabled")) },

@@ -10,6 +10,7 @@ use super::removal::LeftAlone;
 use crate::cpus::CpuSet;
 use crate::foreign::ForeignText;
 use crate::in_place::Difference;
+use crate::lacking::LackingPart;
 use crate::time::Time;
 
 /// A VM of a region.
@@ -312,6 +313,13 @@ pub enum Warning {
         host: Arc<str>,
         /// The hosts that there are.
         hosts: Vec<Arc<str>>,
+    },
+    /// Machines have something by the file that their PVE cluster does not have, or does not let them have.
+    Lacking {
+        /// The region.
+        region: Arc<str>,
+        /// What it is, and whose machines have it.
+        part: LackingPart,
     },
 }
 

@@ -114,6 +114,22 @@ pub(super) const CALLS: &[ApiMethod] = &[
     ),
     call(
         "GET",
+        "/cluster/mapping/usb",
+        CallHandler::UsbMappings,
+        CallDuration::Read,
+        NeededPrivilege::None,
+        &[&[may("check-node", Format("pve-node", None, anything))]],
+    ),
+    call(
+        "GET",
+        "/cluster/mapping/dir",
+        CallHandler::DirMappings,
+        CallDuration::Read,
+        NeededPrivilege::None,
+        &[&[may("check-node", Format("pve-node", None, anything))]],
+    ),
+    call(
+        "GET",
         "/cluster/sdn/vnets",
         CallHandler::VNets,
         CallDuration::Read,

@@ -31,6 +31,12 @@ impl Pve {
             CallHandler::HaAdd => world.ha_add(asked),
             CallHandler::HaRemove => world.ha_remove(asked),
             CallHandler::Mappings => Ok(world.mappings(&asked.caller)),
+            CallHandler::UsbMappings => {
+                Ok(world.host_mappings(&asked.caller, "usb", &world.spec.usb_mappings))
+            }
+            CallHandler::DirMappings => {
+                Ok(world.host_mappings(&asked.caller, "dir", &world.spec.dir_mappings))
+            }
             CallHandler::Pools => Ok(world.pool_list(asked)),
             CallHandler::Storages => Ok(world.storage_definitions(&asked.caller)),
             CallHandler::Nodes => Ok(world.nodes(&asked.caller, now)),

@@ -21,6 +21,7 @@ mod device_formats;
 mod disks;
 mod facts;
 mod firewall;
+mod host_mappings;
 mod images;
 mod isos;
 mod kinds;

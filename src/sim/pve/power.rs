@@ -479,6 +479,7 @@ impl PveWorld {
         }
         self.check_cards(host, &vm)?;
         self.choose_devices(node, &vm)?;
+        self.check_host_mappings(node, &vm)?;
         numa::check(&vm, &host.spec)?;
         self.check_snippets(&vm)?;
         let others = self.vms.values();

@@ -35,6 +35,10 @@ pub struct PveSpec {
     pub machines: Vec<MachineSpec>,
     /// Mappings of PCI devices: by name and host the addresses of the devices.
     pub mappings: BTreeMap<String, BTreeMap<String, Vec<String>>>,
+    /// Mappings of USB devices: by name the hosts that have one.
+    pub usb_mappings: BTreeMap<String, Vec<String>>,
+    /// Mappings of directories: by name the hosts that have one.
+    pub dir_mappings: BTreeMap<String, Vec<String>>,
     /// Pools, by name.
     pub pools: Vec<String>,
     /// Virtual networks of the SDN.
@@ -478,6 +482,8 @@ impl Default for PveSpec {
                 template(LOCAL_TEMPLATE, "debian-13-k8s-local", "local-lvm"),
             ],
             mappings: BTreeMap::new(),
+            usb_mappings: BTreeMap::new(),
+            dir_mappings: BTreeMap::new(),
             pools: vec!["k8s".to_owned()],
             vnets: Vec::new(),
             security_groups: Vec::new(),

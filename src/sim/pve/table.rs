@@ -29,6 +29,8 @@ pub(super) enum CallHandler {
     HaAdd,
     HaRemove,
     Mappings,
+    UsbMappings,
+    DirMappings,
     VNets,
     SecurityGroups,
     DatacenterFirewall,

@@ -204,7 +204,12 @@ fn unicast(mac: &str) -> bool {
 }
 
 /// Options of drives that have values of a few words, and which buses have them (qemu-server, `QemuServer/Drive.pm`).
-const DRIVE_OPTIONS: [(&str, &[&str], &[&str]); 8] = [
+const DRIVE_OPTIONS: [(&str, &[&str], &[&str]); 9] = [
+    (
+        "aio",
+        &["native", "threads", "io_uring"],
+        &["scsi", "virtio", "sata", "ide"],
+    ),
     ("backup", &["0", "1"], &["scsi", "virtio", "sata", "ide"]),
     (
         "cache",
@@ -227,9 +232,31 @@ const DRIVE_OPTIONS: [(&str, &[&str], &[&str]); 8] = [
     ("ssd", &["0", "1"], &["scsi", "sata", "ide"]),
 ];
 
+/// Limits of drives, and what PVE takes them for.
+const DRIVE_LIMITS: [(&str, &str); 6] = [
+    ("iops", "integer"),
+    ("iops_rd", "integer"),
+    ("iops_wr", "integer"),
+    ("mbps", "number"),
+    ("mbps_rd", "number"),
+    ("mbps_wr", "number"),
+];
+
 fn drive(key: &str, text: &str) -> Result<(), String> {
     let bus = key.trim_end_matches(|c: char| c.is_ascii_digit());
     for (option, value) in properties(text, "file") {
+        if let Some((_, kind)) = DRIVE_LIMITS.iter().find(|(name, _)| *name == option) {
+            let fits = match *kind {
+                "integer" => value.parse::<i64>().is_ok(),
+                _ => value.parse::<f64>().is_ok_and(f64::is_finite),
+            };
+            if !fits {
+                return Err(format!(
+                    "format error\n{key}.{option}: type check ('{kind}') failed - got '{value}'"
+                ));
+            }
+            continue;
+        }
         let known = DRIVE_OPTIONS.iter().find(|(name, ..)| *name == option);
         let Some((_, values, buses)) = known else {
             continue;
@@ -474,6 +501,10 @@ mod tests {
                 "scsi1",
                 "local:10,iothread=1,ssd=1,discard=on,cache=none,backup=0",
             ),
+            (
+                "scsi1",
+                "local:10,aio=io_uring,mbps_rd=100,mbps_wr=0.5,iops_rd=500",
+            ),
             ("sshkeys", KEY),
             ("sshkeys", &format!("{KEY}%0A{KEY}%0A")),
             ("name", "nonsense"),
@@ -510,6 +541,9 @@ mod tests {
             ("sata1", "local:10,iothread=1"),
             ("scsi1", "local:10,discard=yes"),
             ("scsi1", "local:10,ssd=2"),
+            ("scsi1", "local:10,aio=posix"),
+            ("scsi1", "local:10,mbps_rd=fast"),
+            ("scsi1", "local:10,iops_wr=0.5"),
             ("affinity", "0-"),
             ("affinity", "1-0"),
             ("affinity", ",0"),

@@ -1,4 +1,4 @@
-//! Gauges of what hosts have for machines: memory, storages, PCI devices; and of networks' addresses.
+//! Gauges of what hosts have for machines: memory, storages, PCI devices, CPUs of their own; and of networks' addresses.
 
 use std::sync::Arc;
 
@@ -23,6 +23,8 @@ pub(super) struct StoreGauges {
     storage_left: FloatGauges,
     devices: FloatGauges,
     devices_free: FloatGauges,
+    own_cpus: FloatGauges,
+    own_cpus_free: FloatGauges,
     addresses: FloatGauges,
     addresses_free: FloatGauges,
 }
@@ -74,6 +76,16 @@ impl StoreGauges {
                 &gauges.devices_free,
             ),
             (
+                "own_cpus",
+                "CPUs of a host's NUMA node that machines can have for themselves: those that are not reserved",
+                &gauges.own_cpus,
+            ),
+            (
+                "own_cpus_free",
+                "CPUs of a host's NUMA node that new machines can get for themselves",
+                &gauges.own_cpus_free,
+            ),
+            (
                 "network_addresses",
                 "Addresses of a network's ranges, by family",
                 &gauges.addresses,
@@ -94,6 +106,7 @@ impl StoreGauges {
         self.show_hosts(report);
         self.show_storages(report);
         self.show_devices(report);
+        self.show_own_cpus(report);
         self.show_addresses(report);
     }
 
@@ -158,6 +171,30 @@ impl StoreGauges {
         }
         fill(&self.devices, all.into_iter().take(MAX_SERIES));
         fill(&self.devices_free, free.into_iter().take(MAX_SERIES));
+    }
+
+    fn show_own_cpus(&self, report: &Report) {
+        let (mut all, mut free) = (Vec::new(), Vec::new());
+        for (region, hosts) in &report.own_cpus {
+            for (host, nodes) in hosts {
+                for (number, state) in nodes {
+                    let mut of = series_labels([("region", region), ("host", host)]);
+                    of.push(("numa", number.to_string()));
+                    let number = |cpus: usize| float(i64::try_from(cpus).unwrap_or(i64::MAX));
+                    let usable = state.cpus.without(&state.reserved).len();
+                    all.push((of.clone(), number(usable)));
+                    // While it is not known who has them, none is given.
+                    let given = if state.note.is_none() {
+                        state.free.len()
+                    } else {
+                        0
+                    };
+                    free.push((of, number(given)));
+                }
+            }
+        }
+        fill(&self.own_cpus, all.into_iter().take(MAX_SERIES));
+        fill(&self.own_cpus_free, free.into_iter().take(MAX_SERIES));
     }
 
     fn show_addresses(&self, report: &Report) {

@@ -1,4 +1,4 @@
-// What hosts have for machines beside CPU and memory: storages, PCI devices; and the addresses of networks.
+// What hosts have for machines beside shares of CPU and memory: storages, PCI devices, CPUs of their own; and the addresses of networks.
 
 import { h, bar, mark } from "./dom.js";
 import { bytes, count } from "./format.js";
@@ -9,15 +9,18 @@ export class Stores {
   constructor(section, machineLink) {
     this.storages = storageTable();
     this.devices = deviceTable(machineLink);
+    this.ownCpus = ownCpuTable(machineLink);
     this.networks = networkTable();
-    const tables = [["Storages", this.storages], ["PCI devices", this.devices], ["Addresses", this.networks]];
-    this.sections = tables.map(([title, table]) => section(title, title.toLowerCase().replace(" ", "-"), table.element));
+    const tables = [
+      ["Storages", this.storages], ["PCI devices", this.devices], ["CPUs of their own", this.ownCpus], ["Addresses", this.networks],
+    ];
+    this.sections = tables.map(([title, table]) => section(title, title.toLowerCase().replaceAll(" ", "-"), table.element));
   }
 
   /// Shows what the status tells. A section with nothing in it is hidden.
   update(status) {
     const all = [
-      [this.storages, storagesOf(status)], [this.devices, devicesOf(status)], [this.networks, networksOf(status)],
+      [this.storages, storagesOf(status)], [this.devices, devicesOf(status)], [this.ownCpus, ownCpusOf(status)], [this.networks, networksOf(status)],
     ];
     all.forEach(([table, rows], place) => {
       this.sections[place].hidden = rows.length === 0;
@@ -53,6 +56,12 @@ function devicesOf(status) {
     const states = Object.keys(hosts).length > 0 ? Object.entries(hosts) : [["", none]];
     return states.map(([host, state]) => ({ ...state, name, host, key: `${region}/${mapping}/${host}` }));
   }));
+}
+
+function ownCpusOf(status) {
+  const regions = status.own_cpus ?? {};
+  return Object.entries(regions).flatMap(([region, hosts]) => Object.entries(hosts).flatMap(([host, nodes]) =>
+    Object.entries(nodes).map(([numa, state]) => ({ ...state, name: within(regions, region, host), numa, key: `${region}/${host}/${numa}` }))));
 }
 
 function networksOf(status) {
@@ -114,6 +123,28 @@ function deviceTable(machineLink) {
       { name: "Host", sort: (row) => row.host, cell: (row) => row.host },
       { name: "Free", num: true, sort: (row) => row.free, cell: (row) => ({ sign: `${row.free} ${row.has}`, make: () => `${row.free} of ${row.has}` }) },
       { name: "Used by", cell: (row) => ({ sign: JSON.stringify([row.machines, row.guests]), make: () => users(row) }) },
+      { name: "Note", wide: true, cell: (row) => notesCell(row.note ? [row.note] : [], true) },
+    ],
+  });
+}
+
+function ownCpuTable(machineLink) {
+  const owners = (row) => {
+    const machines = Object.entries(row.machines ?? {}).map(([name, cpus]) => [machineLink(name), ` (${cpus})`]);
+    const guests = Object.entries(row.guests ?? {}).map(([vmid, cpus]) => [`VM ${vmid}, not ours`, ` (${cpus})`]);
+    return [...machines, ...guests].map((parts) => h("p", {}, ...parts));
+  };
+  return new Table({
+    caption: "CPUs of hosts that machines get for themselves, by NUMA node", empty: "No pool has cpu_pinning.",
+    key: (row) => row.key, text: (row) => `${row.name} ${Object.keys(row.machines ?? {}).join(" ")}`,
+    columns: [
+      { name: "Host", sort: (row) => row.name, cell: (row) => row.name },
+      { name: "NUMA node", num: true, sort: (row) => Number(row.numa), cell: (row) => row.numa },
+      { name: "CPUs", cell: (row) => row.cpus },
+      { name: "Reserved", cell: (row) => row.reserved ?? "none" },
+      { name: "Free", cell: (row) => row.free ?? "none" },
+      { name: "Free memory", num: true, sort: (row) => row.free_memory ?? null, cell: (row) => row.free_memory === undefined ? "not counted" : bytes(row.free_memory) },
+      { name: "Used by", cell: (row) => ({ sign: JSON.stringify([row.machines, row.guests]), make: () => owners(row) }) },
       { name: "Note", wide: true, cell: (row) => notesCell(row.note ? [row.note] : [], true) },
     ],
   });

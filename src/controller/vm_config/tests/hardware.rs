@@ -35,6 +35,7 @@ fn all_of_it_is_written_once_and_stays() {
             ("virtio3".to_owned(), disk("slow", "")),
         ]
         .into(),
+        boot_disk: BTreeMap::new(),
         options: [
             ("migrate_downtime".to_owned(), "0.5".to_owned()),
             ("smbios1".to_owned(), "sku=a".to_owned()),
@@ -211,4 +212,61 @@ fn cpus_of_its_own_take_the_place_of_what_the_template_has_of_numa() {
     assert!(write(&after).is_empty());
     after.insert("affinity".into(), "0-1".into());
     assert!(!write(&after).is_empty());
+}
+
+/// The options of the disk that a machine boots from are written once, beside those that it has; its volume and its size stay.
+#[test]
+fn a_boot_disk_gets_options_and_keeps_what_it_is() {
+    let options = [("cache", "writeback"), ("mbps_rd", "100")];
+    let options = options.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let template = |boot_disk: Option<&str>| TemplateSettings {
+        boot_disk: boot_disk.map(str::to_owned),
+        hardware: Hardware {
+            boot_disk: options.clone().into(),
+            ..Hardware::default()
+        },
+        ..TemplateSettings::default()
+    };
+    let own = OwnKeys::default();
+    let pool = PoolSettings::default();
+    let written = |current: &BTreeMap<String, String>, boot_disk: Option<&str>| {
+        let template = template(boot_disk);
+        let write = write(
+            current,
+            "a",
+            &InstanceType::default(),
+            (&template, &own),
+            &pool,
+        );
+        let disks = write.set.into_iter();
+        disks
+            .filter(|(key, _)| key.starts_with("scsi") || key.starts_with("ide"))
+            .collect::<Vec<_>>()
+    };
+    let disk = "local:9000/base-9000-disk-0.qcow2/9100/vm-9100-disk-0.qcow2";
+    let had = format!("{disk},cache=none,discard=on,size=20G");
+    let wanted = format!("{disk},cache=writeback,discard=on,mbps_rd=100,size=20G");
+    let mut vm = config(&[
+        ("scsi0", &had),
+        ("scsi1", "local:1,size=1G"),
+        ("boot", "order=scsi0"),
+    ]);
+    assert_eq!(written(&vm, None), [("scsi0".to_owned(), wanted.clone())]);
+    assert_eq!(
+        written(&vm, Some("scsi1")),
+        [(
+            "scsi1".to_owned(),
+            "local:1,cache=writeback,mbps_rd=100,size=1G".to_owned()
+        )]
+    );
+    // PVE may tell it in another order.
+    for kept in [
+        wanted,
+        format!("{disk},discard=on,size=20G,mbps_rd=100,cache=writeback"),
+    ] {
+        vm.insert("scsi0".to_owned(), kept);
+        assert_eq!(written(&vm, None), []);
+    }
+    let odd = config(&[("ide2", "local:2,size=1G"), ("boot", "order=ide2")]);
+    assert_eq!(written(&odd, None), [], "no place for options");
 }

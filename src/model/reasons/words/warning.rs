@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Joined;
 use crate::foreign::ForeignText;
+use crate::lacking::{LackingPart, PartKind};
 use crate::reasons::Refused;
 use crate::reasons::warning::{HostNote, Lost, Orphan, StorageNote, VmAt, Warning};
 use crate::words::{bytes, cores, count, names};
@@ -85,7 +86,28 @@ fn of_configuration(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
             "the configuration names the host {host}, which the region {region} does not have: its hosts are {}",
             Joined(hosts.iter(), ", ")
         ),
+        Warning::Lacking { region, part } => write_lacking(f, region, part),
         _ => Ok(()),
+    }
+}
+
+fn write_lacking(f: &mut Formatter<'_>, region: &str, part: &LackingPart) -> fmt::Result {
+    let LackingPart { kind, name, pools } = part;
+    let of = of_pools(pools);
+    write!(f, "region {region}: ")?;
+    match kind {
+        PartKind::SecurityGroup => write!(
+            f,
+            "there is no security group {name}: machines of {of} are made all the same, and the rule with it lets nothing through; `pvesh create /cluster/firewall/groups --group {name}` makes it, without rules"
+        ),
+        PartKind::Tag => write!(
+            f,
+            "the API token may not set the tag {name}, or take it away, by the datacenter's rules for tags: machines of {of} fail after their clone; `pve-autoscaler doctor` says what lets it"
+        ),
+        PartKind::PciMapping | PartKind::UsbMapping | PartKind::DirMapping => write!(
+            f,
+            "PVE shows no {kind} {name}, of which machines of {of} have something by the file: they cannot start; add it (Datacenter, Resource Mappings), or correct the file"
+        ),
     }
 }
 
@@ -222,7 +244,8 @@ impl Display for Warning {
             ),
             Warning::NoTemplate { .. }
             | Warning::TemplateRedefined { .. }
-            | Warning::UnknownHost { .. } => of_configuration(self, f),
+            | Warning::UnknownHost { .. }
+            | Warning::Lacking { .. } => of_configuration(self, f),
             Warning::HostOffline { .. } | Warning::SchedulerSilent { .. } => outage(self, f),
             Warning::NodesOfferLess { .. } => of_less(self, f),
             Warning::LostCpus { .. } => of_cpus(self, f),

@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::super::{AclSpec, PveSpec, TokenSpec};
+use super::super::{AclSpec, PveSpec, TEMPLATE, TokenSpec};
 use super::power::VM;
 use super::{Bench, send};
 
@@ -167,5 +167,54 @@ async fn an_mtu_that_a_card_cannot_have_is_a_warning_of_the_start() {
         assert_eq!(lines.last(), Some(&&*format!("TASK {exit}")), "{lines:?}");
         assert_eq!(lines.contains(&warning), !warning.is_empty(), "{lines:?}");
         assert_eq!(bench.power("stop", "").await, "OK");
+    }
+}
+
+/// Mappings of USB devices and directories are listed, and a VM with one that its host does not have is not started, in PVE's words.
+#[tokio::test(start_paused = true)]
+async fn a_vm_starts_with_the_mappings_that_its_host_has() {
+    let of = |name: &str, host: &str| (name.to_owned(), vec![host.to_owned()]);
+    let spec = PveSpec {
+        usb_mappings: [of("key", "pve1"), of("far", "pve2")].into(),
+        dir_mappings: [of("data", "pve1"), of("far", "pve2")].into(),
+        ..PveSpec::default()
+    };
+    let bench = Bench::with(spec);
+    let clone = format!("/nodes/pve1/qemu/{TEMPLATE}/clone");
+    assert_eq!(bench.task(Method::POST, &clone, "newid=5001").await, "OK");
+    for kind in ["usb", "dir"] {
+        let path = format!("/cluster/mapping/{kind}");
+        let told = bench.call(Method::GET, &path, "").await;
+        let rows = told.data().as_array().cloned().unwrap_or_default();
+        let ids: Vec<&str> = rows.iter().filter_map(|row| row["id"].as_str()).collect();
+        assert_eq!(ids.len(), 2, "{ids:?}");
+        assert!(ids.contains(&"far"), "{ids:?}");
+    }
+    let (config, start) = (
+        "/nodes/pve1/qemu/5001/config",
+        "/nodes/pve1/qemu/5001/status/start",
+    );
+    for (form, words) in [
+        (
+            "usb0=mapping%3Dfar",
+            "USB device mapping not found for 'far'",
+        ),
+        (
+            "usb0=mapping%3Dnone",
+            "USB device mapping not found for 'none'",
+        ),
+        (
+            "usb0=mapping%3Dkey&virtiofs0=none",
+            "Directory ID none does not exist.",
+        ),
+        ("virtiofs0=far", "No directory mapping for node pve1."),
+        ("virtiofs0=dirid%3Ddata", "OK"),
+    ] {
+        assert_eq!(
+            bench.call(Method::PUT, config, form).await.status,
+            200,
+            "{form}"
+        );
+        assert_eq!(bench.task(Method::POST, start, "").await, words, "{form}");
     }
 }
