@@ -166,6 +166,13 @@ fn add_unequal(report: &mut Report) {
         world.memory = world.decide().memory;
         report.add(decided("sizing, once more", pods, &world));
     }
+    for (size, world) in [
+        ("60 pods, 11 apart, 10 machines", sizing::apart()),
+        ("43 pods over zones, 5 machines", sizing::over_zones()),
+    ] {
+        let row = decided("sizing, one machine too few", size, &world);
+        report.add(row.at_most("seconds", 0.5));
+    }
 }
 
 fn decided(workload: &str, size: impl Into<Value>, world: &World) -> Row {

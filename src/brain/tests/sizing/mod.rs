@@ -8,6 +8,7 @@
 mod coming;
 mod kinds;
 mod plant;
+mod too_few;
 
 use proptest::test_runner::Config;
 

@@ -11,8 +11,8 @@ use model::region::{Host, Step};
 use model::scheduling::{LabelSelector, Labels, PodShape, PodTerm, SpreadConstraint, Volume};
 
 const HOSTS: [&str; 3] = ["pve1", "pve2", "pve3"];
-const ZONE: &str = "topology.kubernetes.io/zone";
-const HOSTNAME: &str = "kubernetes.io/hostname";
+pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
+pub(super) const HOSTNAME: &str = "kubernetes.io/hostname";
 const DRIVER: &str = "csi.example.com";
 /// Cores and GiB of usual instance types.
 pub(in crate::tests) const SIZES: [(u32, i64); 10] = [
@@ -489,7 +489,7 @@ fn size_of_pods(rng: &mut SeededRng) -> (i64, i64) {
     (milli, mib)
 }
 
-fn spread(skew: i32, key: &str, selector: Option<LabelSelector>) -> SpreadConstraint {
+pub(super) fn spread(skew: i32, key: &str, selector: Option<LabelSelector>) -> SpreadConstraint {
     SpreadConstraint {
         max_skew: skew,
         topology_key: key.into(),

@@ -23,7 +23,7 @@ const MAX_EMPTIED: usize = 5;
 /// Rounds without a better plan after which the search begins again with the best.
 const PATIENCE: usize = 40;
 
-/// A plan that is better than `start`, if one is found. No pod is without a place in either.
+/// A plan that is better than `start`, if one is found: it costs less, and leaves no more pods out.
 pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft<'p>> {
     let problem = start.problem;
     problem.allow(MAX_LOOKS, MAX_LOOKS_EACH.saturating_mul(problem.pods()));

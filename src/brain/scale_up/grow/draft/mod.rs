@@ -20,6 +20,7 @@ mod everyone;
 mod exact;
 mod fill;
 mod launch_option_set;
+mod least_lost;
 mod loads;
 mod movables;
 mod overload;
@@ -51,6 +52,7 @@ use crate::scale_up::stores::Stores;
 use crate::simulation::inter_pod::topology::{DomainId, DomainsByKey};
 use crate::simulation::inter_pod::{Asks, Tally};
 use crate::simulation::takes::Takes;
+use least_lost::LeastLost;
 use state::Draft;
 
 /// How much the search may do in one decision, in looks; a look is one machine that is considered for one pod. Plans are laid out with
@@ -325,8 +327,9 @@ pub(super) fn solve<'p>(problem: &'p Problem) -> Option<BetterPlan> {
     if let Some(draft) = &mut plan {
         let filler = whole::Filler::new(problem, &least);
         cheapen::improve(draft, &filler);
-        place_waiting(draft, &filler);
-        cheapen_tied(draft, &filler, floor.0);
+        if place_waiting(draft, (&filler, &least)) {
+            cheapen_tied(draft, &filler, floor.0);
+        }
     }
     let known = plan.as_ref().map_or(rank, |draft| draft.rank().min(rank));
     if is_worth_more(&known, floor.0)
@@ -352,55 +355,66 @@ fn is_worth_more(rank: &Rank, floor: i128) -> bool {
 
 /// Whether every pod has a place in a plan, and it costs more than the bound by more than [`EXPENSIVE_PERCENT`] hundredths.
 fn is_dear(rank: &Rank, floor: i128) -> bool {
-    rank.lost == 0
-        && rank.price.saturating_mul(PRICE_PERCENT)
-            > floor.saturating_mul(PRICE_PERCENT + EXPENSIVE_PERCENT)
+    rank.lost == 0 && is_above(rank, floor)
+}
+
+/// Whether a plan costs more than the bound by more than [`EXPENSIVE_PERCENT`] hundredths.
+fn is_above(rank: &Rank, floor: i128) -> bool {
+    rank.price.saturating_mul(PRICE_PERCENT)
+        > floor.saturating_mul(PRICE_PERCENT + EXPENSIVE_PERCENT)
 }
 
 /// Hundredths of a price, and by how many of them a plan may be above the bound.
 const PRICE_PERCENT: i128 = 100;
 const EXPENSIVE_PERCENT: i128 = 4;
 
-/// Makes a plan cheaper in which the places of pods depend on each other, where it is expensive ([`is_dear`]).
+/// Makes a plan cheaper in which the places of pods depend on each other, where it is expensive ([`is_above`]).
 fn cheapen_tied<'p>(draft: &mut Draft<'p>, filler: &whole::Filler<'p>, floor: i128) {
     let tied = draft.problem.lots.iter().any(|lot| lot.tied);
-    if tied
-        && is_dear(&draft.rank(), floor)
+    // Where pods have no place, other searches for cheaper plans end early.
+    if (tied || draft.rank().lost > 0)
+        && is_above(&draft.rank(), floor)
         && let Some(found) = cheapen_tied::search(draft, filler)
     {
         *draft = found;
     }
 }
 
-/// Looks for places for the pods that have none, in one way after the other.
-fn place_waiting<'p>(draft: &mut Draft<'p>, filler: &whole::Filler<'p>) {
+/// Looks for places for the pods that have none, in one way after the other, until no plan has more. Returns whether it is proven that none has.
+fn place_waiting<'p>(
+    draft: &mut Draft<'p>,
+    (filler, rates): (&whole::Filler<'p>, &rates::Rates),
+) -> bool {
     let problem = draft.problem;
-    if draft.rank().lost > 0
-        && let Some(mut found) = tied_first::search(draft, filler)
-    {
-        cheapen::improve(&mut found, filler);
-        *draft = found;
+    if draft.rank().lost == 0 {
+        return true;
     }
-    if draft.rank().lost > 0
-        && let Some(mut found) = ruin_and_recreate::search(draft, filler)
-    {
-        cheapen::improve(&mut found, filler);
-        *draft = found;
-    }
-    if draft.rank().lost > 0 && !ruin_and_recreate::is_short(problem) {
-        let least_lost = problem.rank.min(draft.rank());
-        if let Some(mut found) = overload::search(draft, least_lost) {
+    let least_lost = LeastLost::of(problem, rates);
+    let waits = |draft: &Draft<'p>| !least_lost.is_met_by(&draft.rank());
+    let improve = |draft: &mut Draft<'p>, found: Option<Draft<'p>>| {
+        if let Some(mut found) = found {
             cheapen::improve(&mut found, filler);
             *draft = found;
         }
+    };
+    if waits(draft) {
+        let found = tied_first::search(draft, filler, least_lost);
+        improve(draft, found);
     }
-    if draft.rank().lost > 0 && !ruin_and_recreate::is_short(problem) {
-        let least_lost = problem.rank.min(draft.rank());
-        if let Some(mut found) = everyone::search(problem, least_lost) {
-            cheapen::improve(&mut found, filler);
-            *draft = found;
-        }
+    if waits(draft) {
+        let found = ruin_and_recreate::search(draft, filler, least_lost);
+        improve(draft, found);
     }
+    // What follows looks for plans in which all have a place.
+    if waits(draft) && least_lost.lets_all_be_placed() {
+        let found = overload::search(draft, problem.rank.min(draft.rank()));
+        improve(draft, found);
+    }
+    if waits(draft) && least_lost.lets_all_be_placed() {
+        let found = everyone::search(problem, problem.rank.min(draft.rank()));
+        improve(draft, found);
+    }
+    !waits(draft)
 }
 
 /// The best of the first [`IMPROVED_PLANS`] plans that are laid out. It is no better than the first plan, and may become so.

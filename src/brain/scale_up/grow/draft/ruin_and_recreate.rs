@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use super::cheapen::{self, SeededRng};
 use super::fill::{self, PackingMode};
+use super::least_lost::LeastLost;
 use super::state::{Draft, Spot, signed};
 use super::units::{self, DealMode, Unit};
 use super::whole::{Filler, Values};
@@ -19,8 +20,10 @@ use crate::simulation::inter_pod::topology::FRESH;
 /// Machines that are looked at for a pod: at most, and for each pod.
 const MAX_LOOKS: u64 = 600_000;
 const MAX_LOOKS_EACH: u64 = 10_000;
-/// How many times machines are taken apart.
+/// How many times machines are taken apart, for each effort.
 const RUIN_ROUNDS: usize = 600;
+/// By what the rounds are divided where it is proven that somebody waits in any plan.
+const WAITING_DIVISOR: usize = 2;
 /// How many times the looks and rounds above a small question gets, at most: the search as a whole costs no more than that of a
 /// question of [`EFFORT_PODS`] pods.
 const EFFORT: u64 = 10;
@@ -32,17 +35,16 @@ const MAX_EMPTIED: usize = 5;
 const PATIENCE: usize = 60;
 
 /// A plan that is better than `start`, if one is found. `start` may leave out pods that an answer may not.
-pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft<'p>> {
+pub(super) fn search<'p>(
+    start: &Draft<'p>,
+    filler: &Filler<'p>,
+    least_lost: LeastLost,
+) -> Option<Draft<'p>> {
     let problem = start.problem;
     if is_short(problem) {
         return None;
     }
     let unplaceable = unplaceable(problem);
-    let lots = problem.lots.iter().zip(&unplaceable);
-    let floor = lots.filter(|(_, waits)| **waits);
-    let floor = floor
-        .map(|(lot, _)| lot.loss.saturating_mul(lot.count as u128))
-        .fold(0, u128::saturating_add);
     let effort = (EFFORT_PODS / problem.pods().max(1)).clamp(1, EFFORT);
     let each = MAX_LOOKS_EACH
         .saturating_mul(EFFORT)
@@ -63,9 +65,8 @@ pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft
     }
     let mut least = waiting(&best);
     let (mut current, mut now, mut idle) = (best.clone(), least, 0);
-    let rounds = usize::try_from(effort).map_or(RUIN_ROUNDS, |effort| RUIN_ROUNDS * effort);
-    for round in 0..rounds {
-        if !problem.look(1) || rank.lost <= floor {
+    for round in 0..count_rounds(effort, least_lost) {
+        if !problem.look(1) || least_lost.is_met_by(&rank) {
             break;
         }
         let mut trial = current.clone();
@@ -98,6 +99,16 @@ pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft
         }
     }
     found
+}
+
+/// How many times machines are taken apart.
+fn count_rounds(effort: u64, least_lost: LeastLost) -> usize {
+    let rounds = usize::try_from(effort).map_or(RUIN_ROUNDS, |effort| RUIN_ROUNDS * effort);
+    if least_lost.lets_all_be_placed() {
+        rounds
+    } else {
+        rounds / WAITING_DIVISOR
+    }
 }
 
 /// Whether pods that can have a place ask more of a resource together than there can be: then one of them waits in any plan.

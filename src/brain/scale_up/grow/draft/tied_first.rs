@@ -3,6 +3,7 @@
 
 use super::cheapen::{self, SeededRng};
 use super::fill::{self, PackingMode};
+use super::least_lost::LeastLost;
 use super::state::Draft;
 use super::units::{self, DealMode, Unit};
 use super::whole::{Filler, Values};
@@ -16,7 +17,11 @@ const MAX_LOOKS_EACH: u64 = 2_500;
 const MAX_PLANS: usize = 120;
 
 /// A plan that is better than `best`, if one is found.
-pub(super) fn search<'p>(best: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft<'p>> {
+pub(super) fn search<'p>(
+    best: &Draft<'p>,
+    filler: &Filler<'p>,
+    least_lost: LeastLost,
+) -> Option<Draft<'p>> {
     let problem = best.problem;
     problem.allow(MAX_LOOKS, MAX_LOOKS_EACH.saturating_mul(problem.pods()));
     let deals = [DealMode::Packed, DealMode::Even, DealMode::Apart];
@@ -28,7 +33,7 @@ pub(super) fn search<'p>(best: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft<
     let mut values = Values::plain(filler);
     let (mut rng, mut found, mut rank) = (SeededRng::new(2), None, best.rank());
     for round in 0..MAX_PLANS {
-        if !problem.look(1) || rank.lost == 0 {
+        if !problem.look(1) || least_lost.is_met_by(&rank) {
             break;
         }
         let mut draft = Draft::new(problem);
