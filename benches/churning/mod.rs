@@ -468,5 +468,6 @@ fn empty(now: Time) -> Snapshot {
         awake: None,
         former: BTreeMap::new(),
         on_wire: BTreeMap::new(),
+        nominations_refused: false,
     }
 }

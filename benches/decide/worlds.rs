@@ -207,6 +207,7 @@ pub(crate) fn world(types: Vec<(String, InstanceType)>, max_pods: u32) -> World 
             awake: None,
             former: BTreeMap::new(),
             on_wire: BTreeMap::new(),
+            nominations_refused: false,
         },
         policy,
         memory: Memory {

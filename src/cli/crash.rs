@@ -103,6 +103,7 @@ mod tests {
             awake: None,
             former: BTreeMap::new(),
             on_wire: BTreeMap::new(),
+            nominations_refused: false,
         }
     }
 

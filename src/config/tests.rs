@@ -563,6 +563,7 @@ proptest::proptest! {
                     awake: None,
                     former: std::collections::BTreeMap::new(),
                     on_wire: std::collections::BTreeMap::new(),
+                    nominations_refused: false,
                     paused: None,
                 };
                 let memory = crate::model::memory::Memory::default();

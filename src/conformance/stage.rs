@@ -115,6 +115,7 @@ impl CaseWorld {
                 awake: None,
                 former: BTreeMap::new(),
                 on_wire: BTreeMap::new(),
+                nominations_refused: false,
             },
             policy: Policy {
                 regions: BTreeMap::from([(REGION.into(), region)]),

@@ -569,6 +569,7 @@ impl Loop {
             evacuations,
             awake: self.awake,
             on_wire: self.parts.wire.holders(now),
+            nominations_refused: self.nominations.is_refused(),
         });
         if let Err(error) = self.journal.remember_uuids(&snapshot.machines) {
             tracing::error!(%error, "the journal could not be written");

@@ -58,8 +58,8 @@ struct NominatorState {
     planned: BTreeMap<Arc<str>, Vec<Arc<str>>>,
     /// Nominations of ours that may still stand, by the pod's UID.
     given: BTreeMap<Arc<str>, OwnNomination>,
-    /// That we may not nominate was said.
-    told: bool,
+    /// The API server refused the newest nomination for want of a right. That was said.
+    refused: bool,
     requeue: Requeue,
 }
 
@@ -197,8 +197,13 @@ impl PodNominator {
         self.state().given.insert(uid.clone(), given);
     }
 
+    /// Whether the API server refused the newest nomination for want of a right: plans count on none until one passes.
+    pub fn is_refused(&self) -> bool {
+        self.state().refused
+    }
+
     /// Notes what the API server answered to a nomination: forgets it if it does not stand. The first refusal for want of a right
-    /// is logged. True when the nomination was written.
+    /// is logged, and that one passes again. True when the nomination was written.
     fn note_answer(
         &self,
         pod: &ObjectKey,
@@ -208,7 +213,9 @@ impl PodNominator {
         let mut state = self.state();
         match result {
             Ok(Nomination::Written) => {
-                state.told = false;
+                if std::mem::take(&mut state.refused) {
+                    tracing::info!(%pod, "pods can be nominated for their nodes again");
+                }
                 return true;
             }
             Ok(Nomination::Void) => {
@@ -218,11 +225,11 @@ impl PodNominator {
                 if !error.maybe_done() {
                     state.given.remove(uid);
                 }
-                let told = error.code() != Some(403) || std::mem::replace(&mut state.told, true);
+                let told = error.code() != Some(403) || std::mem::replace(&mut state.refused, true);
                 if told {
                     tracing::debug!(%pod, %error, "not nominated");
                 } else {
-                    tracing::warn!(%pod, %error, "pods cannot be nominated for their nodes, which may cost a machine more; \
+                    tracing::warn!(%pod, %error, "pods cannot be nominated for their nodes, so plans have more machines than the tightest one until that works; \
                         apply contrib/kubernetes/rbac.yaml of this version (`pve-autoscaler kubeconfig` does), \
                         or set scale_up.nominate_pods = false");
                 }

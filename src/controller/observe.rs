@@ -52,6 +52,8 @@ pub struct Sources<'a> {
     pub awake: Option<Time>,
     /// Who has addresses on the wire.
     pub on_wire: BTreeMap<IpAddr, AddressHolder>,
+    /// The API server refuses nominations.
+    pub nominations_refused: bool,
 }
 
 /// A region's view with its age counted back from `now`, whatever the clock showed when it was read.
@@ -109,5 +111,6 @@ pub fn snapshot(sources: Sources<'_>) -> Snapshot {
         awake: sources.awake,
         former: machines::former(id, sources.journal),
         on_wire: sources.on_wire,
+        nominations_refused: sources.nominations_refused,
     }
 }

@@ -57,6 +57,9 @@ pub struct Snapshot {
     /// Addresses of networks that somebody had when they were last asked for on the wire, and who. Machines get none of them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub on_wire: BTreeMap<IpAddr, AddressHolder>,
+    /// The API server refused the nomination of a pod for want of a right, and none has passed since: plans count on none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub nominations_refused: bool,
 }
 
 impl Snapshot {

@@ -175,8 +175,10 @@ impl<W: SerializeSeq> StateChanges<W> {
             awake,
             former,
             on_wire,
+            nominations_refused,
         } = new;
-        compare!(self, old, whole: version, taken, cluster_id, leader, lease, cluster_id_error, paused, awake);
+        compare!(self, old, whole: version, taken, cluster_id, leader, lease, cluster_id_error, paused, awake,
+            nominations_refused);
         compare!(self, old, map: sources, machines, former, on_wire);
         self.within("cluster", |c| c.cluster(&old.cluster, cluster));
         self.within("regions", |c| c.regions(&old.regions, regions));

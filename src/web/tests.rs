@@ -175,6 +175,7 @@ fn snapshot() -> Snapshot {
         awake: None,
         former: BTreeMap::new(),
         on_wire: BTreeMap::new(),
+        nominations_refused: false,
     }
 }
 

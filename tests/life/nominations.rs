@@ -4,9 +4,10 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use pve_autoscaler::model::action::Kind;
+use pve_autoscaler::model::reasons::Warning;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::{GuestSpec, Range};
-use pve_autoscaler::sim::kube::KubeSpec;
+use pve_autoscaler::sim::kube::{KubeSpec, KubeUserSpec, PolicyRule};
 use pve_autoscaler::sim::pve::{GIB, PveSpec};
 use pve_autoscaler::sim::workload::{Act, Workload, WorkloadStep};
 use pve_autoscaler::sim::world::WorldSpec;
@@ -311,6 +312,122 @@ fn a_pod_that_kube_scheduler_forgot_is_brought_back() {
         };
         let right = Duration::from_secs(20)..Duration::from_secs(50);
         assert!(right.contains(&waited), "it ran after {waited:?}");
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+const TOKEN: &str = "token-of-the-daemon";
+
+/// The daemon's user, who may do all that it does but nominate pods: a cluster with contrib/kubernetes/rbac.yaml of an older version.
+fn without_nominations() -> KubeUserSpec {
+    let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+    let rule = |groups: &[&str], resources: &[&str]| PolicyRule {
+        verbs: texts(&["*"]),
+        api_groups: texts(groups),
+        resources: texts(resources),
+        ..PolicyRule::default()
+    };
+    let core = [
+        "pods",
+        "pods/eviction",
+        "nodes",
+        "namespaces",
+        "events",
+        "secrets",
+        "configmaps",
+        "persistentvolumes",
+        "persistentvolumeclaims",
+    ];
+    let others = [
+        "apps",
+        "policy",
+        "storage.k8s.io",
+        "scheduling.k8s.io",
+        "node.k8s.io",
+        "coordination.k8s.io",
+    ];
+    KubeUserSpec {
+        name: "pve-autoscaler".to_owned(),
+        token: TOKEN.to_owned(),
+        groups: Vec::new(),
+        rules: vec![rule(&[""], &core), rule(&others, &["*"])],
+    }
+}
+
+/// Somebody applies the newer rbac.yaml.
+fn right_is_given(at: Span) -> Vec<WorkloadStep> {
+    let name = json!({"name": "nominations"});
+    let role = json!({
+        "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": name,
+        "rules": [{"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]}],
+    });
+    let binding = json!({
+        "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding", "metadata": name,
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "nominations"},
+        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": "pve-autoscaler"}],
+    });
+    let both = [("clusterroles", role), ("clusterrolebindings", binding)];
+    let both = both.into_iter().map(|(plural, object)| {
+        let path = format!("/apis/{RBAC}/v1/{plural}");
+        let act = Act::Create { path, object };
+        WorkloadStep { at, act }
+    });
+    both.collect()
+}
+
+/// Where the API server refuses nominations, plans do not count on them, and a warning says so, until one passes again.
+#[test]
+fn plans_count_on_no_nominations_until_one_passes() {
+    simulate(async {
+        let mut scene = Scene::of(WorldSpec {
+            seed: 3,
+            pve: PveSpec::default(),
+            kube: KubeSpec {
+                users: vec![without_nominations()],
+                ..KubeSpec::default()
+            },
+            guests: GuestSpec::default(),
+            config: CONFIG.to_owned(),
+        });
+        scene.world.kube_token = Some(TOKEN.to_owned());
+        let refused = || {
+            let turn = scene.world.turns.borrow().clone();
+            turn.is_some_and(|turn| {
+                let warnings = &turn.decision.report.warnings_details;
+                let told = warnings
+                    .iter()
+                    .any(|of| matches!(of, Warning::NominationsRefused));
+                assert_eq!(told, turn.snapshot.nominations_refused);
+                told
+            })
+        };
+        let until = async |wanted: bool| {
+            while refused() != wanted {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            scene.world.turns.borrow().as_ref().map(|turn| turn.at)
+        };
+        let mut steps = vec![pod_at(Span::ZERO, "first")];
+        steps.extend(right_is_given(Span::minutes(10)));
+        steps.push(pod_at(Span::minutes(12), "second"));
+        let story = async {
+            let began = tokio::time::Instant::now();
+            until(true).await;
+            let told = began.elapsed();
+            assert!(told < Duration::from_mins(5), "told after {told:?}");
+            tokio::time::sleep(Duration::from_mins(12) - told).await;
+            assert!(refused(), "nothing has passed since");
+            until(false).await;
+        };
+        tokio::select! {
+            biased;
+            () = scene.live_on(0, |_| {}) => {}
+            () = scene.preside() => {}
+            () = scene.play(Workload { steps }) => {}
+            () = story => {}
+            () = tokio::time::sleep(Duration::from_mins(30)) => panic!("nothing passes"),
+        }
         assert_eq!(scene.findings(), Vec::<String>::new());
     });
 }

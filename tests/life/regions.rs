@@ -87,7 +87,12 @@ fn images_of_two_regions_lie_on_one_storage() {
             guests: silent(),
             config,
         };
-        let further = [("west".to_owned(), with_shared_isos("west"))].into();
+        let mut west = with_shared_isos("west");
+        // What the documents have a token be given for ISOs.
+        for of in west.tokens.iter_mut().flat_map(|token| &mut token.acl) {
+            of.privileges.push("Datastore.AllocateTemplate".to_owned());
+        }
+        let further = [("west".to_owned(), west)].into();
         let scene = Scene::with_regions(spec, further);
         let west = &scene.world.further["west"].pve;
         scene.world.pve.share_isos(west);

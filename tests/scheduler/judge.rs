@@ -91,6 +91,7 @@ pub(crate) fn ours(view: &ClusterView, pod: &Value) -> Answer {
         awake: None,
         former: BTreeMap::new(),
         on_wire: BTreeMap::new(),
+        nominations_refused: false,
     };
     let (policy, memory) = (Policy::default(), Memory::default());
     let decision = decide(&snapshot, &policy, &memory, now);

@@ -39,6 +39,14 @@ pub(crate) fn plan(turn: &mut DecisionBuilder<'_>) {
     }
     foreign(turn);
     former(turn);
+    refused_nominations(turn);
+}
+
+/// Says that pods are not nominated for their nodes, though the configuration wants it.
+fn refused_nominations(turn: &mut DecisionBuilder<'_>) {
+    if turn.view.policy.scale_up.nominate_pods && turn.view.snapshot.nominations_refused {
+        turn.warn(Warning::NominationsRefused);
+    }
 }
 
 /// Says that the journal has machines of another cluster.

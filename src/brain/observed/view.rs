@@ -163,6 +163,11 @@ impl<'a> MachineView<'a> {
 }
 
 impl<'a> SnapshotView<'a> {
+    /// Whether pods are nominated for the nodes that are made for them: the configuration wants it, and the API server does not refuse it.
+    pub(crate) fn nominates(&self) -> bool {
+        self.policy.scale_up.nominate_pods && !self.snapshot.nominations_refused
+    }
+
     /// What the claims of `pod` ask; `None` for a pod without claims.
     pub(crate) fn need(&self, key: &ObjectKey, pod: &Pod) -> Option<VolumeNeed> {
         volumes::need(key, pod, self.claim_view())

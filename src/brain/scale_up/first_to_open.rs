@@ -34,7 +34,7 @@ struct BookedTarget {
 /// else nothing brings a target to the node that it is booked on.
 pub(crate) fn order<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'a>) {
     let follows = |pod: &NamespacedShape<'_>| terms(pod.shape).next().is_some();
-    let ordered = turn.view.policy.scale_up.nominate_pods && world.shapes.iter().any(follows);
+    let ordered = turn.view.nominates() && world.shapes.iter().any(follows);
     if !ordered || turn.memory.bookings.is_empty() {
         return;
     }

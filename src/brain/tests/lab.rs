@@ -96,6 +96,7 @@ pub(crate) fn lab() -> Lab {
             awake: None,
             former: BTreeMap::new(),
             on_wire: BTreeMap::new(),
+            nominations_refused: false,
         },
         policy: Policy {
             regions: BTreeMap::from([("home".into(), RegionPolicy::of_vmids(9000, 19_999))]),

@@ -4,6 +4,7 @@
 use super::lab::{GI, Lab, MI, lab};
 use super::sizing::SeededRng;
 use model::action::Kind;
+use model::reasons::Warning;
 
 /// Types: cores and GiB.
 const TYPES: [(&str, u32, i64); 3] = [("small", 2, 4), ("medium", 4, 8), ("large", 8, 16)];
@@ -84,24 +85,25 @@ fn realise(pods: &[Asked], nominate: bool, rng: &mut SeededRng) -> Realised {
     realised
 }
 
+/// So many pods of many sizes, in the order in which they came.
+fn pods(count: usize, rng: &mut SeededRng) -> Vec<Asked> {
+    let size = |rng: &mut SeededRng, least: usize, most: usize, unit: i64| {
+        unit * i64::try_from(least + rng.below(most - least + 1)).expect("a size")
+    };
+    let pods = (0..count).map(|number| {
+        let milli = size(rng, 2, 30, 50);
+        // Their names say nothing of the order in which they came.
+        let name = format!("pod-{:03}", number * 37 % 101);
+        (name, milli, size(rng, 1, 30, 100 * MI))
+    });
+    pods.collect()
+}
+
 fn all(count: usize, nominate: bool) -> Realised {
     let mut sum = Realised::default();
     for seed in 0..WORLDS {
         let mut rng = SeededRng::new(seed);
-        let size = |rng: &mut SeededRng, least: usize, most: usize, unit: i64| {
-            unit * i64::try_from(least + rng.below(most - least + 1)).expect("a size")
-        };
-        let pods: Vec<Asked> = (0..count)
-            .map(|number| {
-                let milli = size(&mut rng, 2, 30, 50);
-                // Their names say nothing of the order in which they came.
-                (
-                    format!("pod-{:03}", number * 37 % 101),
-                    milli,
-                    size(&mut rng, 1, 30, 100 * MI),
-                )
-            })
-            .collect();
+        let pods = pods(count, &mut rng);
         let one = realise(&pods, nominate, &mut rng);
         sum.planned = (sum.planned.0 + one.planned.0, sum.planned.1 + one.planned.1);
         sum.made = (sum.made.0 + one.made.0, sum.made.1 + one.made.1);
@@ -122,4 +124,24 @@ fn plans_come_true_where_nobody_nominates_pods() {
             "{count} pods: the tightest plan costs {tight:?} in the end, the rehearsed one {rehearsed:?}"
         );
     }
+}
+
+/// Where the API server refuses nominations, plans are those that are made without them, and a warning says so; where the configuration wants
+/// none, nothing is said.
+#[test]
+fn plans_count_on_no_nominations_that_are_refused() {
+    let mut differ = 0;
+    for case in 0..WORLDS {
+        let pods = pods(20, &mut SeededRng::new(case));
+        let (with, without) = (world(&pods, true), world(&pods, false));
+        let refused = world(&pods, true).with(|lab| lab.snapshot.nominations_refused = true);
+        let sizes = |lab: &Lab| machines(lab);
+        assert_eq!(sizes(&refused), sizes(&without), "world {case}");
+        differ += usize::from(sizes(&with) != sizes(&without));
+        let told = |lab: &Lab| lab.decide().report.warnings_details;
+        assert_eq!(told(&refused), [Warning::NominationsRefused]);
+        let unwanted = refused.with(|lab| lab.policy.scale_up.nominate_pods = false);
+        assert_eq!(told(&unwanted), []);
+    }
+    assert!(differ > 0, "the tightest plan is made either way");
 }

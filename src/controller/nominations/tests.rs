@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::kubernetes::ApiCall;
 use crate::model::reasons::Held;
 use crate::model::report::{Hold, PodVerdict};
 
@@ -57,6 +58,34 @@ fn only_pods_that_wait_for_kube_scheduler_are_nominated() {
     let found = waiting(&cluster(pods, None), &planned);
     let found: Vec<&str> = found.iter().map(|(_, uid)| &**uid).collect();
     assert_eq!(found, ["waits"]);
+}
+
+/// A refusal for want of the right counts until a nomination passes; a pod that went meanwhile, or a call without an answer, says nothing of rights.
+#[tokio::test]
+async fn nominations_are_refused_until_one_passes() {
+    let refused = |code: u16| KubeError::Refused {
+        call: ApiCall {
+            verb: "patch",
+            kind: "pods/status",
+            name: "default/a".to_owned(),
+        },
+        code,
+        reason: "".into(),
+        message: "".into(),
+        retry_after: None,
+    };
+    let nominations = given();
+    let note = |result: Result<Nomination, KubeError>| {
+        nominations.note_answer(&ObjectKey::new("default", "a"), &"a".into(), &result);
+        nominations.is_refused()
+    };
+    assert!(!nominations.is_refused());
+    assert!(!note(Err(refused(500))));
+    assert!(note(Err(refused(403))));
+    assert!(note(Ok(Nomination::Void)));
+    assert!(note(Err(refused(500))));
+    assert!(!note(Ok(Nomination::Written)));
+    assert!(note(Err(refused(403))));
 }
 
 fn given() -> PodNominator {

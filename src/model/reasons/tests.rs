@@ -460,6 +460,7 @@ one_of_each! { Warning:
     UnreadHost { region: "default".into(), host: "pve1".into(), why: "maxmem of \"node/pve1\" is -1".into() },
     TooComplex { namespaces: vec!["shop".into()], more: 1 },
     TooManyToReplan { pods: 3 },
+    NominationsRefused(),
     NotMade { replacement: true, refused: Box::new(Refused::NoFreeVmid) },
     SharedZone { zone: "pve1".into(), regions: vec!["east".into(), "west".into()] },
     NoTemplate { pool: "small".into(), further_pools: Vec::new(), region: "default".into(), template: "debian".into(), fault: None },

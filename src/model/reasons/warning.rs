@@ -242,6 +242,8 @@ pub enum Warning {
         /// How many pods wait.
         pods: usize,
     },
+    /// The API server refuses to have pods nominated for the nodes that are made for them.
+    NominationsRefused,
     /// A machine that was to be made is not, for a reason that came up while it was planned.
     NotMade {
         /// It was to replace nodes.

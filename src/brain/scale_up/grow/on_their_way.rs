@@ -34,7 +34,7 @@ pub(super) fn repack<'p, 'a>(
     pending: &mut PendingGroups<'a>,
     visits: Vec<Visit>,
 ) {
-    let nominates = planner.turn.view.policy.scale_up.nominate_pods;
+    let nominates = planner.turn.view.nominates();
     if !nominates || planner.looked > MAX_LOOKED || planner.world.booked_pods.is_empty() {
         return;
     }

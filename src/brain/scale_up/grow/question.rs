@@ -228,7 +228,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     /// nodes that are made for them. The first machines of a pool are those for its `min`.
     fn queue(&self) -> Option<Vec<(LotIndex, usize)>> {
         let view = self.view;
-        if view.turn.view.policy.scale_up.nominate_pods {
+        if view.turn.view.nominates() {
             return None;
         }
         let pods = self.replanned.indexed().flat_map(|(lot, of)| {

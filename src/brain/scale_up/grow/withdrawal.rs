@@ -101,7 +101,7 @@ pub(super) fn propose(
         return Err(NoSecondPlan::TooLarge);
     }
     let mut rank = rank_first(view, &machines, &replanned);
-    if !view.turn.view.policy.scale_up.nominate_pods {
+    if !view.turn.view.nominates() {
         // What a plan costs in the end is more than its price, and is not known of this one.
         rank.price = i128::MAX;
     }

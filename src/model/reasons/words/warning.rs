@@ -232,6 +232,9 @@ impl Display for Warning {
                     many => format!("{many} pods wait"),
                 }
             ),
+            Warning::NominationsRefused => f.write_str(
+                "the API server does not let pods be nominated for the nodes that are made for them (patch of pods/status), so plans have more machines than the tightest one, and pods that must run beside others may wait for good; apply contrib/kubernetes/rbac.yaml of this version (`pve-autoscaler kubeconfig` does), or set scale_up.nominate_pods = false",
+            ),
             Warning::NotMade {
                 replacement,
                 refused,
