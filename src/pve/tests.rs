@@ -141,7 +141,8 @@ pub(crate) async fn all_calls() -> Vec<PveRequest> {
             "resources" => json!([{"type": "node", "node": "pve1", "status": "online"}]),
             "vm_config" => json!({"digest": "abc"}),
             "vm_status" => json!({"status": "stopped"}),
-            "active_tasks" | "firewall_rules" | "security_groups" | "pci_mappings" => json!([]),
+            "active_tasks" | "dir_mappings" | "firewall_rules" | "pci_mappings"
+            | "security_groups" | "usb_mappings" => json!([]),
             "cluster_firewall" | "firewall_options" | "guest_promise" => json!({}),
             _ => Value::Null,
         })
@@ -183,6 +184,8 @@ pub(crate) async fn all_calls() -> Vec<PveRequest> {
     client.vnet_zones().await.expect("zones");
     client.pools().await.expect("pools");
     client.pci_mappings().await.expect("mappings");
+    client.usb_mappings().await.expect("mappings");
+    client.dir_mappings().await.expect("mappings");
     client.permissions("/vms/9000").await.expect("privileges");
     client.disks("pve1", "local-lvm").await.expect("disks");
     client.kept_space("pve1", "local").await.expect("space");

@@ -55,9 +55,12 @@ enum CpuOwner {
     Guest(u32),
 }
 
+/// A region and one of its hosts.
+type HostOfRegion = (RegionName, Arc<str>);
+
 /// Who has which CPUs of each host, or will have them.
 #[derive(Debug, Default)]
-struct CpuOwners(BTreeMap<(RegionName, Arc<str>), Vec<(CpuOwner, CpuSet)>>);
+struct CpuOwners(BTreeMap<HostOfRegion, Vec<(CpuOwner, CpuSet)>>);
 
 impl CpuOwners {
     /// Those of a turn's snapshot, and of what it plans.

@@ -20,11 +20,11 @@ fn of_six_types(most: u32) -> Lab {
         .edit_pool("ng", |pool| pool.max = most)
 }
 
-fn labelled(key: &str, value: &str) -> Option<LabelSelector> {
-    Some(LabelSelector {
+fn labelled(key: &str, value: &str) -> LabelSelector {
+    LabelSelector {
         labels: Labels::from([(key.into(), value.into())]),
         ..LabelSelector::default()
-    })
+    }
 }
 
 /// One pod more keeps apart than there can be machines: it waits, and no other.
@@ -43,7 +43,7 @@ fn of_pods_that_keep_apart_as_many_have_a_place_as_there_are_machines() {
             shape.priority = i32::from(number != 4);
             shape.labels.insert("apart".into(), "yes".into());
             shape.pod_anti_affinity.push(PodTerm {
-                selector: labelled("apart", "yes"),
+                selector: Some(labelled("apart", "yes")),
                 topology_key: HOSTNAME.into(),
                 ..PodTerm::default()
             });
@@ -60,7 +60,9 @@ fn the_zone_with_one_machine_bounds_the_pods_of_all_zones() {
     let world = of_six_types(5).pods("web", 43, 700, 1400);
     let world = world.shapes("web-", |shape| {
         shape.labels.insert("app".into(), "web".into());
-        shape.spread.push(spread(1, ZONE, labelled("app", "web")));
+        shape
+            .spread
+            .push(spread(1, ZONE, Some(labelled("app", "web"))));
     });
     assert_eq!(outcome(&world).0.len(), 43 - 35);
     // With a machine for each zone's second half all have room, and nothing is given up early.

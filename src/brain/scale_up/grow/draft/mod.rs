@@ -390,11 +390,11 @@ fn place_waiting<'p>(
         return true;
     }
     let least_lost = LeastLost::of(problem, rates);
-    let waits = |draft: &Draft<'p>| !least_lost.is_met_by(&draft.rank());
-    let improve = |draft: &mut Draft<'p>, found: Option<Draft<'p>>| {
+    let waits = |now: &Draft<'p>| !least_lost.is_met_by(&now.rank());
+    let improve = |now: &mut Draft<'p>, found: Option<Draft<'p>>| {
         if let Some(mut found) = found {
             cheapen::improve(&mut found, filler);
-            *draft = found;
+            *now = found;
         }
     };
     if waits(draft) {
