@@ -141,9 +141,12 @@ pub(super) fn own_cpus(text: &mut String, regions: &OwnCpuStates) {
 }
 
 fn numa_node(host: &str, number: u16, state: &OwnCpuState) -> Vec<String> {
-    let list = |cpus: &CpuSet| match cpus.is_empty() {
-        true => "-".to_owned(),
-        false => cpus.to_string(),
+    let list = |cpus: &CpuSet| {
+        if cpus.is_empty() {
+            "-".to_owned()
+        } else {
+            cpus.to_string()
+        }
     };
     let machines = state.machines.iter();
     let machines = machines.map(|(name, cpus)| format!("{name} ({cpus})"));

@@ -73,11 +73,10 @@ pub(super) struct CaseWorld {
     pub(super) templates: BTreeMap<Arc<str>, CaseTemplate>,
 }
 
-/// What a machine has for itself.
+/// What a machine has for itself: addresses, CPUs of its host.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MachineOwn {
     pub(super) addresses: NicAddresses,
-    /// CPUs of its host.
     pub(super) cpus: CpuSet,
     /// What it was made with that the configuration says otherwise now.
     pub(super) drifted: Option<Vec<Drift>>,

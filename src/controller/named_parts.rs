@@ -179,9 +179,9 @@ mod tests {
         named
     }
 
-    fn there(names: &[&str]) -> Option<PartsThere> {
+    fn there(names: &[&str]) -> PartsThere {
         let names = names.iter().map(|name| (*name).to_owned());
-        Some(PartsThere::Names(names.collect()))
+        PartsThere::Names(names.collect())
     }
 
     fn names(lacking: &[LackingPart]) -> Vec<String> {
@@ -203,17 +203,17 @@ mod tests {
         assert_eq!(book.due(&NamedParts::new(), start), None);
         assert_eq!(book.due(&wanted, start), Some(PartKind::SecurityGroup));
         assert_eq!(book.unasked(&wanted), Some(PartKind::SecurityGroup));
-        book.record(PartKind::SecurityGroup, start, there(&["web"]));
+        book.record(PartKind::SecurityGroup, start, Some(there(&["web"])));
         assert_eq!(book.unasked(&wanted), Some(PartKind::DirMapping));
         assert_eq!(book.due(&wanted, start), Some(PartKind::DirMapping));
-        book.record(PartKind::DirMapping, start, there(&["other"]));
+        book.record(PartKind::DirMapping, start, Some(there(&["other"])));
         assert_eq!(
             names(&book.lacking(&wanted)),
             ["mapping of directories data"]
         );
         assert_eq!(book.due(&wanted, start), None);
         assert_eq!(book.due(&wanted, after(1)), Some(PartKind::DirMapping));
-        book.record(PartKind::DirMapping, after(1), there(&["data"]));
+        book.record(PartKind::DirMapping, after(1), Some(there(&["data"])));
         assert!(book.lacking(&wanted).is_empty());
         assert_eq!(book.due(&wanted, after(29)), None);
         assert_eq!(book.due(&wanted, after(30)), Some(PartKind::SecurityGroup));
@@ -239,10 +239,10 @@ mod tests {
         assert!(book.lacking(&wanted).is_empty());
         assert_eq!(book.due(&wanted, after(4)), None);
         assert_eq!(book.due(&wanted, after(5)), Some(PartKind::SecurityGroup));
-        book.record(PartKind::SecurityGroup, after(5), there(&[]));
+        book.record(PartKind::SecurityGroup, after(5), Some(there(&[])));
         book.record(PartKind::SecurityGroup, after(6), None);
         assert_eq!(names(&book.lacking(&wanted)), ["security group web"]);
-        book.record(PartKind::PciMapping, after(6), there(&[]));
+        book.record(PartKind::PciMapping, after(6), Some(there(&[])));
         assert_eq!(book.lacking(&wanted).len(), 2);
     }
 

@@ -77,6 +77,12 @@ async fn place(client: &Client) {
 }
 
 /// Calls about images of CDs.
+async fn mappings(client: &Client) {
+    client.pci_mappings().await.expect("of PCI devices");
+    client.usb_mappings().await.expect("of USB devices");
+    client.dir_mappings().await.expect("of directories");
+}
+
 async fn images(client: &Client) {
     client.isos("pve1", "local").await.expect("isos");
     let name = super::iso_name(&super::IsoOwner::of("u/home", "default"), 9001, b"an image");
@@ -183,9 +189,7 @@ pub(crate) async fn all_calls() -> Vec<PveRequest> {
     client.bridges("pve1").await.expect("bridges");
     client.vnet_zones().await.expect("zones");
     client.pools().await.expect("pools");
-    client.pci_mappings().await.expect("mappings");
-    client.usb_mappings().await.expect("mappings");
-    client.dir_mappings().await.expect("mappings");
+    mappings(&client).await;
     client.permissions("/vms/9000").await.expect("privileges");
     client.disks("pve1", "local-lvm").await.expect("disks");
     client.kept_space("pve1", "local").await.expect("space");

@@ -1101,7 +1101,7 @@ fn take_out_of_role(simulators: &Simulators, role: &str, privilege: &str) {
     let held = held.expect("its privileges");
     let left: Vec<&str> = held.split(',').filter(|one| *one != privilege).collect();
     assert_ne!(left.join(","), held, "{privilege} was not in it");
-    let privs = vec![("privs".into(), left.join(",").into())];
+    let privs = vec![("privs".into(), left.join(","))];
     ask(HttpMethod::Put, format!("/access/roles/{role}"), privs);
 }
 

@@ -85,9 +85,10 @@ install_debian() {
     if [ ! -d "$debian" ]; then
         say "a root of Debian 13: some minutes, once"
         rm -rf --one-file-system "$debian.new"
-        # What it mounts there ends with it, however it ends; with `timeout` ends all that it started, since these are one process group.
-        timeout --kill-after=10 "$debian_seconds" nice unshare --mount --propagation private mmdebstrap --quiet --variant=minbase \
-            --aptopt='Apt::Install-Recommends "false"' --include="$packages" trixie "$debian.new" </dev/null >"$world/debian.log" 2>&1 || status=$?
+        # What it mounts there and what it starts ends with it, however it ends.
+        limited "$debian_seconds" nice unshare --mount --propagation private --pid --fork --kill-child --mount-proc mmdebstrap --quiet \
+            --variant=minbase --aptopt='Apt::Install-Recommends "false"' --include="$packages" trixie "$debian.new" \
+            >"$world/debian.log" 2>&1 || status=$?
         [ "$status" -eq 0 ] || tail -n 5 "$world/debian.log" | cut -c1-200 >&2
         case "$status" in
             0) ;;

@@ -220,10 +220,8 @@ fn further_disks(
     for (name, value) in &call.params {
         let numbered = name.ends_with(|last: char| last.is_ascii_digit());
         let stem = name.trim_end_matches(|last: char| last.is_ascii_digit());
-        if !numbered || !["scsi", "virtio", "sata"].contains(&stem) {
-            continue;
-        }
-        if is_boot_disk(policy, (name, value), mark, config) {
+        let is_disk = numbered && ["scsi", "virtio", "sata"].contains(&stem);
+        if !is_disk || is_boot_disk(policy, (name, value), mark, config) {
             continue;
         }
         let own = pool.and_then(|pool| pool.disks.get(name));

@@ -30,10 +30,7 @@ pub(super) fn broker(
 ) -> BrokerSettings {
     let extra = &file.broker;
     check(extra, problems);
-    let is_local = |region: &Arc<str>| {
-        let region = regions.get(region);
-        region.is_some_and(|region| region.settings.channel == Channel::Local)
-    };
+    let is_local = |region: &Arc<str>| is_on_local_channel(regions, region);
     let templates: Vec<&TemplateSettings> = all
         .values()
         .filter(|template| is_local(&template.region))
@@ -91,6 +88,12 @@ pub(super) fn broker(
             quarantine: file.scale_down.quarantine.0,
         },
     }
+}
+
+/// Whether a region is the PVE cluster of this host, which is reached as root.
+fn is_on_local_channel(regions: &ResolvedRegions, region: &Arc<str>) -> bool {
+    let region = regions.get(region);
+    region.is_some_and(|region| region.settings.channel == Channel::Local)
 }
 
 /// The resource pools of the templates in regions with the local channel.

@@ -250,9 +250,10 @@ fn options(
     let options = disk.options();
     check_place(&options, slot, path, problems);
     let options = named_options(&options, path, problems).into_iter();
-    options
+    let parts: Vec<String> = options
         .map(|(key, value)| format!(",{key}={value}"))
-        .collect()
+        .collect();
+    parts.concat()
 }
 
 /// PVE's options of the boot disk, by name.

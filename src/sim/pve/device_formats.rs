@@ -7,7 +7,7 @@ use super::schema::{config_id, split};
 use super::values::{is_boolean, range};
 
 /// What a part of a property string may be.
-enum PartKind {
+enum PartForm {
     Flag,
     Whole(i64, i64),
     Words(&'static [&'static str]),
@@ -17,10 +17,10 @@ enum PartKind {
     Id,
 }
 
-use PartKind::{Flag, Id, Pattern, Whole, Words};
+use PartForm::{Flag, Id, Pattern, Whole, Words};
 
 /// A part: its name, what it may be, and whether it must be there.
-type FormatPart = (&'static str, PartKind, bool);
+type FormatPart = (&'static str, PartForm, bool);
 
 /// The parts of an option, and the one that is meant without a name.
 struct DeviceFormat {
@@ -207,7 +207,7 @@ pub(super) fn verify(key: &str, text: &str) -> Result<(), String> {
     Err(format!("format error\n{}", wrong.join("\n")))
 }
 
-impl PartKind {
+impl PartForm {
     fn verify(&self, value: &str) -> Result<(), String> {
         let pattern = |fits: bool| {
             let why = "value does not match the regex pattern".to_owned();

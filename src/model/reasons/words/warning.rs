@@ -111,7 +111,7 @@ fn write_lacking(f: &mut Formatter<'_>, region: &str, part: &LackingPart) -> fmt
     }
 }
 
-/// Something that does not do its part: a host, kube-scheduler.
+/// Something that does not do its part: a host, kube-scheduler, the API server.
 fn outage(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
     match warning {
         Warning::HostOffline {
@@ -122,6 +122,9 @@ fn outage(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
             f,
             "the host {host} of the region {region} is offline, with {}: Kubernetes moves their pods when it gives the nodes up, and nothing of them can be removed before the host is back; see what is wrong with it",
             count(*machines, "machine")
+        ),
+        Warning::NominationsRefused => f.write_str(
+            "the API server does not let pods be nominated for the nodes that are made for them (patch of pods/status), so plans have more machines than the tightest one, and pods that must run beside others may wait for good; apply contrib/kubernetes/rbac.yaml of this version (`pve-autoscaler kubeconfig` does), or set scale_up.nominate_pods = false",
         ),
         Warning::SchedulerSilent { pods } => write!(
             f,
@@ -232,9 +235,6 @@ impl Display for Warning {
                     many => format!("{many} pods wait"),
                 }
             ),
-            Warning::NominationsRefused => f.write_str(
-                "the API server does not let pods be nominated for the nodes that are made for them (patch of pods/status), so plans have more machines than the tightest one, and pods that must run beside others may wait for good; apply contrib/kubernetes/rbac.yaml of this version (`pve-autoscaler kubeconfig` does), or set scale_up.nominate_pods = false",
-            ),
             Warning::NotMade {
                 replacement,
                 refused,
@@ -249,7 +249,9 @@ impl Display for Warning {
             | Warning::TemplateRedefined { .. }
             | Warning::UnknownHost { .. }
             | Warning::Lacking { .. } => of_configuration(self, f),
-            Warning::HostOffline { .. } | Warning::SchedulerSilent { .. } => outage(self, f),
+            Warning::HostOffline { .. }
+            | Warning::NominationsRefused
+            | Warning::SchedulerSilent { .. } => outage(self, f),
             Warning::NodesOfferLess { .. } => of_less(self, f),
             Warning::LostCpus { .. } => of_cpus(self, f),
             Warning::OrphanNode { .. } => of_node(self, f),
