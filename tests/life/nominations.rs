@@ -416,7 +416,7 @@ fn plans_count_on_no_nominations_until_one_passes() {
             until(true).await;
             let told = began.elapsed();
             assert!(told < Duration::from_mins(5), "told after {told:?}");
-            tokio::time::sleep(Duration::from_mins(12) - told).await;
+            tokio::time::sleep(Duration::from_mins(12).saturating_sub(told)).await;
             assert!(refused(), "nothing has passed since");
             until(false).await;
         };
