@@ -90,7 +90,12 @@ fn images_of_two_regions_lie_on_one_storage() {
         let mut west = with_shared_isos("west");
         // What the documents have a token be given for ISOs.
         for of in west.tokens.iter_mut().flat_map(|token| &mut token.acl) {
-            of.privileges.push("Datastore.AllocateTemplate".to_owned());
+            let more = [
+                "Datastore.Allocate",
+                "Datastore.AllocateTemplate",
+                "VM.Config.CDROM",
+            ];
+            of.privileges.extend(more.map(str::to_owned));
         }
         let further = [("west".to_owned(), west)].into();
         let scene = Scene::with_regions(spec, further);

@@ -39,7 +39,7 @@ size = \"10GiB\"
 template = \"debian-{region}\"
 instance_types = [\"small\"]
 network = \"lan\"
-max = 3
+max = 4
 [pool.cards-{region}]
 template = \"debian-{region}\"
 instance_types = [\"card\"]
@@ -124,7 +124,12 @@ fn cluster(name: &str) -> PveSpec {
     "tank".clone_into(&mut tank.name);
     pve.storages.push(tank);
     for of in pve.tokens.iter_mut().flat_map(|token| &mut token.acl) {
-        let more = ["Mapping.Use", "Datastore.AllocateTemplate"];
+        let more = [
+            "Mapping.Use",
+            "Datastore.Allocate",
+            "Datastore.AllocateTemplate",
+            "VM.Config.CDROM",
+        ];
         of.privileges.extend(more.map(str::to_owned));
     }
     pve
@@ -157,7 +162,7 @@ fn visit() -> Workload {
         ..WorkloadPods::default()
     };
     let all = [
-        ("web", 7, WorkloadPods::of("1500m", "1Gi")),
+        ("web", 9, WorkloadPods::of("1500m", "1Gi")),
         ("fast", 2, WorkloadPods::of("6", "1Gi")),
         ("train", 3, train),
     ];
@@ -279,7 +284,7 @@ fn machines_with_all_that_is_scarce_come_and_go_in_two_regions() {
         };
         let play = async {
             tokio::time::sleep(Duration::from_mins(6)).await;
-            assert_eq!(having(east, "affinity"), 2, "{:?}", machines(east));
+            assert!(having(east, "affinity") >= 2, "{:?}", machines(east));
             assert_eq!(having(west, "affinity"), 0);
             assert_eq!(having(east, "hostpci0") + having(west, "hostpci0"), 3);
             assert!(having(east, "hostpci0") > 0 && having(west, "hostpci0") > 0);
