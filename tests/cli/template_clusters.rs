@@ -1,13 +1,15 @@
 //! `template build|prune` in two PVE clusters whose hosts have the same names, and on machines that are not what their names say.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use pve_autoscaler::clock::Clock;
 use pve_autoscaler::controller::template_mark::{BuildStage, TemplateMark};
+use pve_autoscaler::pve::ConfigUpdate;
 use pve_autoscaler::sim::pve::PveSpec;
 
 use super::simulators::Simulators;
-use super::templates::{Bench, IMAGE, SUM, clone_as, wait_until_listed};
+use super::templates::{Bench, IMAGE, SUM, administrator, clone_as, wait_until_listed};
 
 /// What the kernel calls the machine that the tests run on, as PVE would call it.
 fn this_machine() -> String {
@@ -171,6 +173,15 @@ fn make_building(bench: &Bench, vmid: u32, by: String, machine: Option<&str>, ho
         unknown: [].into(),
     };
     clone_as(&bench.simulators, 9_000, vmid, ("built", &mark.describe()));
+    // A build's VM is protected once it is a template, and the one that was cloned here is.
+    let update = ConfigUpdate {
+        set: BTreeMap::from([("protection".to_owned(), "0".to_owned())]),
+        ..ConfigUpdate::default()
+    };
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let client = administrator(&bench.simulators);
+    let taken = runtime.block_on(client.update_config("pve1", vmid, &update));
+    taken.expect("it is unprotected");
 }
 
 /// Builds that another machine began. It finds one that is taken for dead while it may be under way, and one that is taken for alive since

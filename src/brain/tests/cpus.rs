@@ -137,7 +137,7 @@ fn a_machine_whose_cpus_are_not_its_own_is_told_of() {
 /// strangers, the host itself. Of a host that no such pool may use nothing is said.
 #[test]
 fn the_report_has_the_cpus_of_each_numa_node() {
-    let lab = halves(1).ours("m", "p", "half").on_host("m", "pve1");
+    let lab = halves(2).ours("m", "p", "half").on_host("m", "pve1");
     let own = cpus("8-15,40-47");
     let mut lab = lab.edit_machine("m", |machine| machine.mark.cpus = own.clone());
     let strangers = Pins {

@@ -308,7 +308,7 @@ fn check_vmids(
 
 /// Two builds of one region do not share VMIDs: each would take the other's.
 pub(super) fn check_apart(file: &ConfigFile, problems: &mut Problems) {
-    let mut seen: BTreeMap<&str, VmidRange> = BTreeMap::new();
+    let mut seen: Vec<(&str, Option<&str>, VmidRange)> = Vec::new();
     for (name, template) in &file.template {
         let Some(range) = template.build.as_ref().and_then(|build| build.vmids) else {
             continue;
@@ -318,12 +318,14 @@ pub(super) fn check_apart(file: &ConfigFile, problems: &mut Problems) {
             .at(name)
             .at("build")
             .at("vmids");
-        for (other, theirs) in &seen {
+        let region = template.region.as_deref();
+        let of_region = seen.iter().filter(|(_, there, _)| *there == region);
+        for (other, _, theirs) in of_region {
             problems.unless(!overlap(range, *theirs), &path, || {
                 format!("overlaps those of template {other}; each needs its own")
             });
         }
-        seen.insert(name, range);
+        seen.push((name, region, range));
     }
 }
 

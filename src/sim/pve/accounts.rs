@@ -90,15 +90,45 @@ impl PveWorld {
         let Some(held) = self.roles.get_mut(name) else {
             return Err(ErrorAnswer::die(format!("role '{name}' does not exist")));
         };
+        let mut before = Vec::new();
         if !append {
-            held.clear();
+            std::mem::swap(held, &mut before);
         }
         for privilege in words(asked.text("privs")) {
             if !held.contains(&privilege) {
                 held.push(privilege);
             }
         }
+        self.follow_role(name, &before);
         Ok(Value::Null)
+    }
+
+    /// Whoever was given a role has what it has now, and no more what it had `before`, but for what another role at the same place gives.
+    fn follow_role(&mut self, role: &str, before: &[String]) {
+        let grants = self.role_grants.clone();
+        for (who, path, _) in grants.iter().filter(|(_, _, given)| given == role) {
+            let there = grants.iter().filter(|(of, at, _)| of == who && at == path);
+            let of_roles = there.filter_map(|(_, _, given)| self.roles.get(given));
+            let now: Vec<String> = of_roles.flatten().cloned().collect();
+            let Some(acl) = self.acl_of(who) else {
+                continue;
+            };
+            for entry in acl.iter_mut().filter(|entry| entry.path == *path) {
+                let gone = |one: &String| before.contains(one) && !now.contains(one);
+                entry.privileges.retain(|one| !gone(one));
+            }
+            grant(acl, path, &now);
+        }
+    }
+
+    /// What a user or a token was given.
+    fn acl_of(&mut self, who: &str) -> Option<&mut Vec<AclSpec>> {
+        let users = self.spec.users.iter_mut();
+        let users = users.map(|user| (&user.name, &mut user.acl));
+        let tokens = self.spec.tokens.iter_mut();
+        let tokens = tokens.map(|token| (&token.id, &mut token.acl));
+        let mut all = users.chain(tokens);
+        all.find(|(name, _)| *name == who).map(|(_, acl)| acl)
     }
 
     fn user_list(&self) -> Value {
@@ -131,6 +161,10 @@ impl PveWorld {
                 return Err(ErrorAnswer::die(format!("role '{role}' does not exist")));
             };
             privileges.extend(held.iter().cloned());
+            let given = words(asked.text("users"));
+            let given = given.into_iter().chain(words(asked.text("tokens")));
+            let grants = given.map(|who| (who, asked.text("path").to_owned(), role.clone()));
+            self.role_grants.extend(grants);
         }
         let path = asked.text("path");
         for name in words(asked.text("users")) {

@@ -240,6 +240,8 @@ pub(super) struct PveWorld {
     pub(super) datacenter_firewall: Option<i64>,
     /// Roles that were made, with their privileges.
     pub(super) roles: BTreeMap<String, Vec<String>>,
+    /// Who was given which role where: user or token, path, role.
+    pub(super) role_grants: BTreeSet<(String, String, String)>,
     /// Wanted state of machines that the HA manager keeps.
     pub(super) ha: BTreeMap<u32, String>,
     pub(super) tasks: BTreeMap<String, WorkerTask>,
@@ -299,6 +301,7 @@ impl PveWorld {
             volumes: BTreeMap::new(),
             vms: BTreeMap::new(),
             roles: BTreeMap::new(),
+            role_grants: BTreeSet::new(),
             pools: spec
                 .pools
                 .iter()
