@@ -225,7 +225,7 @@ impl PodNominator {
                 if !error.maybe_done() {
                     state.given.remove(uid);
                 }
-                let told = error.code() != Some(403) || std::mem::replace(&mut state.refused, true);
+                let told = !error.lacks_right() || std::mem::replace(&mut state.refused, true);
                 if told {
                     tracing::debug!(%pod, %error, "not nominated");
                 } else {

@@ -89,6 +89,13 @@ impl KubeError {
         matches!(self, KubeError::Refused { code: 404, .. })
     }
 
+    /// The caller may not do this to any such object of the namespace: an authorizer says so, in Kubernetes' own words. An admission webhook
+    /// that refuses this object alone may answer with 403, too.
+    pub fn lacks_right(&self) -> bool {
+        matches!(self, KubeError::Refused { code: 403, message, .. }
+            if message.contains("\" cannot ") && message.contains(" resource \""))
+    }
+
     /// Somebody else changed the object first, or a precondition failed (409).
     pub fn conflict(&self) -> bool {
         matches!(self, KubeError::Refused { code: 409, .. })

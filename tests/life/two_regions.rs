@@ -273,11 +273,13 @@ async fn watch(scene: &Scene, seen: &mut Seen) {
 #[test]
 fn machines_with_all_that_is_scarce_come_and_go_in_two_regions() {
     simulate(async {
-        // An evacuation makes machines that no pod waits for, which the judge takes from pools that replace nodes alone.
-        let config = file().replace(
-            "[pool.plain-east]\n",
-            "[pool.plain-east]\nreplace_drifted = true\n",
-        );
+        // An evacuation makes machines that no pod waits for, in either cluster. The judge of a cluster takes such from
+        // pools that replace nodes alone.
+        let mut config = file();
+        for pool in ["plain-east", "cards-east", "plain-west", "cards-west"] {
+            let head = format!("[pool.{pool}]\n");
+            config = config.replace(&head, &format!("{head}replace_drifted = true\n"));
+        }
         let scene = scene(21, config);
         let west = &scene.world.further["west"].pve;
         let east = &scene.world.pve;

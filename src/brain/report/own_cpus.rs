@@ -46,7 +46,7 @@ pub(crate) fn report(turn: &mut DecisionBuilder<'_>, book: &CpuBook) {
     }
 }
 
-/// Who has CPUs of a host for himself.
+/// A guest that has CPUs of its host which no other guest may have.
 #[derive(Clone, Debug)]
 enum CpuOwner {
     /// A machine of ours, by name.
@@ -58,7 +58,7 @@ enum CpuOwner {
 /// A region and one of its hosts.
 type HostOfRegion = (RegionName, Arc<str>);
 
-/// Who has which CPUs of each host, or will have them.
+/// The CPUs that guests have for themselves, by host; those of machines that are planned now, too.
 #[derive(Debug, Default)]
 struct CpuOwners(BTreeMap<HostOfRegion, Vec<(CpuOwner, CpuSet)>>);
 

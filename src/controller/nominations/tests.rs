@@ -60,10 +60,11 @@ fn only_pods_that_wait_for_kube_scheduler_are_nominated() {
     assert_eq!(found, ["waits"]);
 }
 
-/// A refusal for want of the right counts until a nomination passes; a pod that went meanwhile, or a call without an answer, says nothing of rights.
+/// A refusal for want of the right counts until a nomination passes. A pod that went meanwhile, a call without an answer, and a webhook that
+/// refuses one tenant's pod say nothing of rights.
 #[tokio::test]
 async fn nominations_are_refused_until_one_passes() {
-    let refused = |code: u16| KubeError::Refused {
+    let refused = |code: u16, message: &str| KubeError::Refused {
         call: ApiCall {
             verb: "patch",
             kind: "pods/status",
@@ -71,7 +72,7 @@ async fn nominations_are_refused_until_one_passes() {
         },
         code,
         reason: "".into(),
-        message: "".into(),
+        message: message.into(),
         retry_after: None,
     };
     let nominations = given();
@@ -80,12 +81,23 @@ async fn nominations_are_refused_until_one_passes() {
         nominations.is_refused()
     };
     assert!(!nominations.is_refused());
-    assert!(!note(Err(refused(500))));
-    assert!(note(Err(refused(403))));
+    let webhook = || {
+        let said = "admission webhook \"policy.tenant.example\" denied the request: you cannot change pods";
+        refused(403, said)
+    };
+    let no_right = || {
+        let said = "pods \"a\" is forbidden: User \"system:serviceaccount:kube-system:pve-autoscaler\" cannot patch resource \"pods/status\" \
+            in API group \"\" in the namespace \"default\"";
+        refused(403, said)
+    };
+    assert!(!note(Err(refused(500, "away"))));
+    assert!(!note(Err(webhook())));
+    assert!(note(Err(no_right())));
     assert!(note(Ok(Nomination::Void)));
-    assert!(note(Err(refused(500))));
+    assert!(note(Err(refused(500, "away"))));
+    assert!(note(Err(webhook())));
     assert!(!note(Ok(Nomination::Written)));
-    assert!(note(Err(refused(403))));
+    assert!(note(Err(no_right())));
 }
 
 fn given() -> PodNominator {

@@ -1,4 +1,5 @@
-//! What every plan loses at least, so that searches for places end where there are no more to be had.
+//! How many pods every plan leaves without a place at least, counted by their priorities, so that a search for places ends where there are no
+//! more to be had.
 //!
 //! Each number here is proven by counting, never by a search: pods that no place holds, pods that keep each other off their machines and are more
 //! than there can be machines, and pods that are spread over more zones than there can be machines for.
@@ -14,7 +15,7 @@ use crate::scale_up::limits::RemainingMachines;
 use crate::simulation::inter_pod::Even;
 use crate::simulation::inter_pod::topology::{DomainId, FRESH, NOWHERE};
 
-/// What every plan loses.
+/// A bound from below: no plan of a question leaves less without a place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeastLost {
     /// As [`Rank::lost`] counts it.
@@ -75,7 +76,7 @@ struct Bounds<'p> {
 }
 
 impl Bounds<'_> {
-    /// What pods lose of which no two may share a machine, where they are more than there can be places.
+    /// The loss ([`Rank::lost`]) of pods that keep each other off their machines, where there are more of them than there can be places.
     fn crowded(&self) -> u128 {
         let by_terms = self.problem.counters.indexes().map(|counter| {
             let lots = self
@@ -113,7 +114,8 @@ impl Bounds<'_> {
         is_local(self.problem, counter) && fixed.all(|fixed| fixed.domains[key] != NOWHERE)
     }
 
-    /// What these pods lose, each of which needs a place for itself among them: those that count least stay out.
+    /// The loss of pods of some lots, no two of which may share a place: as many as there can be places get one, those that count least stay
+    /// out. Without `holds` places are no domains of their own, and the bound is 0.
     fn loss_beyond<'l>(
         &self,
         lots: impl Iterator<Item = (LotIndex, &'l Lot)>,
@@ -201,7 +203,7 @@ fn fits(lot: &Lot, option: &LaunchOption) -> usize {
     usize::try_from(rooms.min().unwrap_or(i64::MAX)).unwrap_or(usize::MAX)
 }
 
-/// What is lost of pods, by what one counts and how many there are, where so many have a place at most.
+/// The loss where at most `places` of some pods have a place. Of each lot: what one pod of it counts, and how many it has.
 fn lose(pods: impl Iterator<Item = (u128, usize)>, places: usize) -> u128 {
     let mut pods: Vec<(u128, usize)> = pods.collect();
     let all = pods.iter().map(|(_, count)| *count);
