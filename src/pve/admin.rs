@@ -155,24 +155,35 @@ impl Client {
             .await
     }
 
-    /// `PUT /access/acl`: gives a user a role on a path and all below it.
-    pub async fn grant(&self, on: &str, user: &str, role: &str) -> Result<(), CallError> {
+    /// `PUT /access/acl`: gives a user a role on a path and all below it, and a token of his (`USER!NAME`), if one is named.
+    pub async fn grant(
+        &self,
+        on: &str,
+        (user, token): (&str, Option<&str>),
+        role: &str,
+    ) -> Result<(), CallError> {
         let at = path(&["access", "acl"]);
-        let params = vec![
+        let mut params = vec![
             pair("path", on),
             pair("users", user),
             pair("roles", role),
             pair("propagate", "1"),
         ];
+        params.extend(token.map(|token| pair("tokens", token)));
         self.change("set_acl", HttpMethod::Put, at, params).await
     }
 
-    /// `GET /access/users/{user}/token`: the names of a user's tokens.
-    pub async fn tokens(&self, user: &str) -> Result<BTreeSet<String>, CallError> {
+    /// `GET /access/users/{user}/token`: the names of a user's tokens, and whether a token has privilege separation: it has only those of
+    /// its user's rights that it was given itself.
+    pub async fn tokens(&self, user: &str) -> Result<BTreeMap<String, bool>, CallError> {
         let at = path(&["access", "users", user, "token"]);
         let data = self.get("tokens", at, vec![], deadline::READ).await?;
         let entries = data.as_array().into_iter().flatten().map(Fields::of);
-        Ok(entries.filter_map(|entry| entry.text("tokenid")).collect())
+        let tokens = entries.filter_map(|entry| {
+            let separate = entry.text("privsep").is_none() || entry.flag("privsep");
+            Some((entry.text("tokenid")?, separate))
+        });
+        Ok(tokens.collect())
     }
 
     /// `POST /access/users/{user}/token/{name}`: a token with its user's rights. PVE tells its secret this once.

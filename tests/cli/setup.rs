@@ -15,6 +15,7 @@ use pve_autoscaler::model::time::Time;
 use pve_autoscaler::pve::transport::https::{Https, TokenOptions};
 use pve_autoscaler::pve::transport::{HttpMethod, PveRequest, Transport as _};
 use pve_autoscaler::sim::pve::{AclSpec, PveSpec, TokenSpec, VNetSpec};
+use serde_json::Value;
 
 use super::live::own_name;
 use super::simulators::Simulators;
@@ -1071,8 +1072,13 @@ fn a_token_whose_secret_is_there_is_taken_where_the_configuration_is_gone() {
     );
 }
 
-/// Takes a privilege out of a role, as an administrator does by mistake.
-fn take_out_of_role(simulators: &Simulators, role: &str, privilege: &str) {
+/// Calls PVE as an administrator does, with what is to be said and the answer.
+fn ask_pve(
+    simulators: &Simulators,
+    method: HttpMethod,
+    path: &str,
+    params: &[(&'static str, &str)],
+) -> Value {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let way = Https::new(&TokenOptions {
         endpoints: vec![simulators.pve.clone()],
@@ -1081,28 +1087,61 @@ fn take_out_of_role(simulators: &Simulators, role: &str, privilege: &str) {
         ca_file: None,
         fingerprint: Some(simulators.fingerprint.clone()),
     });
-    let way = way.expect("a way");
-    let ask = |method, path: String, params| {
-        let request = PveRequest {
-            call: "test",
-            method,
-            path,
-            params,
-            multipart: false,
-            timeout: Duration::from_secs(10),
-        };
-        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        runtime.block_on(way.call(request)).expect("PVE does it")
+    let request = PveRequest {
+        call: "test",
+        method,
+        path: path.to_owned(),
+        params: params
+            .iter()
+            .map(|(key, value)| ((*key).into(), (*value).to_owned()))
+            .collect(),
+        multipart: false,
+        timeout: Duration::from_secs(10),
     };
-    let roles = ask(HttpMethod::Get, "/access/roles".to_owned(), Vec::new());
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let way = way.expect("a way");
+    runtime.block_on(way.call(request)).expect("PVE does it")
+}
+
+/// Takes a privilege out of a role, as an administrator does by mistake.
+fn take_out_of_role(simulators: &Simulators, role: &str, privilege: &str) {
+    let roles = ask_pve(simulators, HttpMethod::Get, "/access/roles", &[]);
     let roles = roles.as_array().expect("a list");
     let of_role = roles.iter().find(|one| one["roleid"] == role);
     let held = of_role.and_then(|one| one["privs"].as_str());
     let held = held.expect("its privileges");
     let left: Vec<&str> = held.split(',').filter(|one| *one != privilege).collect();
     assert_ne!(left.join(","), held, "{privilege} was not in it");
-    let privs = vec![("privs".into(), left.join(","))];
-    ask(HttpMethod::Put, format!("/access/roles/{role}"), privs);
+    let path = format!("/access/roles/{role}");
+    let privs = [("privs", &*left.join(","))];
+    ask_pve(simulators, HttpMethod::Put, &path, &privs);
+}
+
+/// An administrator made the token in PVE's web interface, where privilege separation is on: what its user is given is not the token's, so
+/// that it is given each role, too.
+#[test]
+fn a_token_with_privilege_separation_is_given_the_roles_itself() {
+    let place = Place::new();
+    let user = [("userid", "pve-autoscaler@pve")];
+    ask_pve(&place.simulators, HttpMethod::Post, "/access/users", &user);
+    let path = "/access/users/pve-autoscaler@pve/token/daemon";
+    let made = ask_pve(&place.simulators, HttpMethod::Post, path, &[]);
+    assert_eq!(made["info"]["privsep"], "1", "{made}");
+    let secret = made["value"].as_str().expect("its secret");
+    let file = place.simulators.path("daemon.secret");
+    std::fs::write(&file, secret).expect("written");
+    let mode = std::fs::Permissions::from_mode(0o640);
+    std::fs::set_permissions(&file, mode).expect("changed");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    let typed = "     pveum acl modify /pool/pve-autoscaler --users pve-autoscaler@pve --tokens 'pve-autoscaler@pve!daemon' --roles NodeAutoscalerMachines\n";
+    assert!(said.contains(typed), "{said}");
+    assert!(!said.contains("user token add"), "{said}");
+    let (code, found) = place.doctor();
+    assert_eq!(code, Some(0), "{found}");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("changed: no"), "{said}");
 }
 
 /// Found by it: setup said "all is as it should be" beside a role that had lost a privilege, which `doctor` calls wrong.

@@ -123,6 +123,8 @@ async fn try_secret(client: &Client) -> SecretTrial {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct GrantsThere {
     user: bool,
+    /// The token has privilege separation: what its user has is not the token's until it is given it, too.
+    separate: bool,
     /// All roles of the cluster, with their privileges.
     roles: BTreeMap<String, BTreeSet<String>>,
 }
@@ -230,9 +232,11 @@ impl Grants {
             let _ = writeln!(text, "pveum user add {}", self.user);
         }
         for (path, role) in &self.on {
+            let tokens = self.separate_token(self.there.separate);
+            let tokens = tokens.map_or_else(String::new, |token| format!(" --tokens '{token}'"));
             let _ = writeln!(
                 text,
-                "pveum acl modify {path} --users {} --roles {role}",
+                "pveum acl modify {path} --users {}{tokens} --roles {role}",
                 self.user
             );
         }
@@ -249,6 +253,11 @@ impl Grants {
     /// Whether the token is there with its secret, and its rights alone are to be made.
     pub(super) fn has_token(&self) -> bool {
         self.trial == SecretTrial::Taken
+    }
+
+    /// The token, if it is given each role beside its user: one with privilege separation has nothing else.
+    fn separate_token(&self, separate: bool) -> Option<String> {
+        separate.then(|| format!("{}!{}", self.user, self.token))
     }
 
     /// Whether the token has the privileges that it needs, as PVE tells the token itself. Where PVE does not tell, `doctor` will.
@@ -283,6 +292,14 @@ impl Grants {
         }
     }
 
+    /// Whether the token is there, and then whether it has privilege separation.
+    async fn token_there(&self, client: &Client, user: bool) -> anyhow::Result<Option<bool>> {
+        if !user {
+            return Ok(None);
+        }
+        Ok(client.tokens(&self.user).await?.remove(&self.token))
+    }
+
     /// Looks at what of it is there already.
     ///
     /// # Errors
@@ -302,11 +319,15 @@ impl Grants {
             users?
         };
         let user = users.contains(&self.user);
-        if !self.has_token() && user && client.tokens(&self.user).await?.contains(&self.token) {
+        let token = self.token_there(client, user).await?;
+        if !self.has_token() && token.is_some() {
             anyhow::bail!("{}; nothing was changed", self.tell_held(secret_file));
         }
-        let roles = client.roles().await?;
-        self.there = GrantsThere { user, roles };
+        self.there = GrantsThere {
+            user,
+            separate: token == Some(true),
+            roles: client.roles().await?,
+        };
         Ok(())
     }
 
@@ -321,7 +342,8 @@ impl Grants {
         let mut done = Vec::new();
         let users = client.users().await?;
         let there = users.contains(&self.user);
-        if !self.has_token() && there && client.tokens(&self.user).await?.contains(&self.token) {
+        let token = self.token_there(client, there).await?;
+        if !self.has_token() && token.is_some() {
             anyhow::bail!("{}", self.tell_held(secret_file));
         }
         if let Some(folder) = secret_file.parent() {
@@ -347,8 +369,10 @@ impl Grants {
                 .await?;
             done.push(format!("user {}", self.user));
         }
+        let separate = self.separate_token(token == Some(true));
         for (path, role) in &self.on {
-            client.grant(path, &self.user, role).await?;
+            let whom = (&*self.user, separate.as_deref());
+            client.grant(path, whom, role).await?;
             done.push(format!("{role} on {path}"));
         }
         if !self.has_token() {

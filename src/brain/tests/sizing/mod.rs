@@ -6,6 +6,7 @@
 //! types are tried, `PVE_AUTOSCALER_WORLDS_FROM` the number of the first one: worlds that nobody tuned the code on.
 
 mod coming;
+mod exact;
 mod kinds;
 mod plant;
 mod too_few;

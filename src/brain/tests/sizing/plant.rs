@@ -28,8 +28,9 @@ pub(in crate::tests) const SIZES: [(u32, i64); 10] = [
     (12, 24),
 ];
 
+/// What the pods of a group insist on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rule {
+pub(super) enum Rule {
     Plain,
     /// Over zones, with this skew.
     Spread(i32),
@@ -53,13 +54,13 @@ enum Rule {
 
 /// Equal pods: thousandths of a core, MiB.
 #[derive(Clone, Debug)]
-struct Group {
-    milli: i64,
-    mib: i64,
-    rule: Rule,
-    priority: i32,
+pub(super) struct Group {
+    pub(super) milli: i64,
+    pub(super) mib: i64,
+    pub(super) rule: Rule,
+    pub(super) priority: i32,
     /// By pod: its machine.
-    on: Vec<usize>,
+    pub(super) on: Vec<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -73,9 +74,10 @@ struct Machine {
 /// A world with the plan it was made around.
 #[derive(Clone, Debug)]
 pub(in crate::tests) struct World {
-    sizes: Vec<(u32, i64)>,
+    /// Of types: cores and GiB.
+    pub(super) sizes: Vec<(u32, i64)>,
     machines: Vec<Machine>,
-    groups: Vec<Group>,
+    pub(super) groups: Vec<Group>,
     pub(super) limit: Limit,
     style: Style,
     /// How many pods of middling size fill a machine.
@@ -336,11 +338,14 @@ impl World {
 
     /// What the plan costs that it was made around.
     pub(in crate::tests) fn price(&self) -> i64 {
-        let prices = self.machines.iter().map(|machine| {
-            let (cores, gib) = self.sizes[machine.size];
-            i64::from(cores) * 20_000 + gib * 10_000
-        });
-        prices.sum()
+        let machines = self.machines.iter();
+        machines.map(|machine| self.price_of(machine.size)).sum()
+    }
+
+    /// What a machine of a type costs.
+    pub(super) fn price_of(&self, size: usize) -> i64 {
+        let (cores, gib) = self.sizes[size];
+        i64::from(cores) * 20_000 + gib * 10_000
     }
 
     pub(in crate::tests) fn build(&self) -> Lab {
