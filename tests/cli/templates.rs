@@ -484,7 +484,8 @@ fn a_built_template_has_its_resource_pool_and_tags() {
 #[test]
 fn a_built_template_has_the_hardware_that_its_definition_names() {
     let bench = Bench::new();
-    let lines = "kubernetes = \"1.34\"\nmachine = \"q35\"\nbios = \"ovmf\"\ntpm = true\nvga = \"std\"\n\
+    let lines = "kubernetes = \"1.34\"\nmachine = \"q35\"\nbios = \"ovmf\"\nsecure_boot = true\ntpm = true\nvga = \"std\"\n\
+        nic = [{ bridge = \"vmbr0\", firewall = true, model = \"e1000\" }]\nfirewall = true\nmtu = 1400\n\
         [template.debian.build.agent]\nfstrim_cloned_disks = false\nfreeze_fs_on_backup = false";
     bench.define(lines, SUM);
     bench.good(&["build", "--host", "pve1"]);
@@ -500,8 +501,36 @@ fn a_built_template_has_the_hardware_that_its_definition_names() {
     ] {
         assert_eq!(config.get(key).map(String::as_str), Some(value), "{key}");
     }
-    assert!(config.contains_key("efidisk0"), "{config:?}");
+    for (key, words) in [
+        ("efidisk0", &["efitype=4m", "pre-enrolled-keys=1"][..]),
+        (
+            "net0",
+            &["virtio=", "bridge=vmbr0", "firewall=1", "mtu=1400"],
+        ),
+        ("net1", &["e1000=", "bridge=vmbr0", "firewall=1"]),
+    ] {
+        let said = config.get(key).cloned().unwrap_or_default();
+        for word in words {
+            assert!(said.contains(word), "{key}: {word} is not in {said}");
+        }
+    }
     assert!(config["tpmstate0"].contains("version=v2.0"), "{config:?}");
+    assert_eq!(bench.listed(), ["debian pve1 8000 built ready current 0"]);
+    // Whatever of it is changed is another definition; what holds anyhow is none.
+    bench.define("kubernetes = \"1.34\"", SUM);
+    bench.good(&["build", "--host", "pve1"]);
+    for (more, state) in [
+        ("nic_model = \"virtio\"\nfirewall = false", "current"),
+        ("nic_model = \"e1000\"", "older"),
+        ("firewall = true", "older"),
+        ("mtu = 1400", "older"),
+        ("bios = \"ovmf\"", "older"),
+    ] {
+        bench.define(&format!("kubernetes = \"1.34\"\n{more}"), SUM);
+        let listed = bench.listed();
+        let row = format!("debian pve1 8001 built ready {state} 0");
+        assert!(listed.contains(&row), "{more}: {listed:?}");
+    }
 }
 
 /// What a build needs for its own boot where there is no DHCP server is no machine's.

@@ -96,6 +96,10 @@ pub struct BuildNic {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4094))]
     pub vlan: Option<u16>,
+    /// Whether it passes through PVE's firewall; machines have that from their template, unless their own key says otherwise. Default:
+    /// it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub firewall: Option<bool>,
     /// What it looks like to the guest. Default: `virtio`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<NicModel>,
@@ -179,6 +183,10 @@ pub struct Build {
     pub machine: Chipset,
     /// What it boots by.
     pub bios: Firmware,
+    /// Microsoft's keys are in the EFI disk, and the firmware starts nothing that they did not sign. Needs `bios = "ovmf"`. Machines have it
+    /// from their template. Default: they are not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub secure_boot: bool,
     /// A virtual TPM 2.0.
     pub tpm: bool,
     /// The SCSI controller.
@@ -188,12 +196,23 @@ pub struct Build {
     /// What PVE asks of the guest agent by itself. Default: all of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<BuildAgent>,
-    /// The bridge of its first network card, `net0`, a `virtio` one.
+    /// The bridge of its first network card, `net0`.
     pub bridge: String,
     /// The VLAN tag of its first network card.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4094))]
     pub vlan: Option<u16>,
+    /// Whether `net0` passes through PVE's firewall; machines have that from their template, unless their own key says otherwise. Default:
+    /// it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub firewall: Option<bool>,
+    /// The MTU of `net0`, a `virtio` card; 1 for the bridge's. PVE starts no VM whose MTU is above its bridge's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65520))]
+    pub mtu: Option<u16>,
+    /// What `net0` looks like to the guest. Default: `virtio`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nic_model: Option<NicModel>,
     /// Further network cards.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
@@ -222,10 +241,17 @@ impl Build {
     #[must_use]
     pub fn contents(&self) -> Build {
         let agent = self.agent.clone();
+        let nic = self.nic.iter().map(|nic| BuildNic {
+            firewall: nic.firewall.filter(|passes| *passes),
+            ..nic.clone()
+        });
         Build {
             vmids: None,
             hosts: Vec::new(),
             agent: agent.filter(|agent| *agent != BuildAgent::default()),
+            firewall: self.firewall.filter(|passes| *passes),
+            nic_model: self.nic_model.filter(|model| *model != NicModel::Virtio),
+            nic: nic.collect(),
             timeout: Build::default().timeout,
             ..self.clone()
         }
@@ -258,12 +284,16 @@ impl Default for Build {
             memory: Size(2 << 30),
             machine: Chipset::Q35,
             bios: Firmware::Seabios,
+            secure_boot: false,
             tpm: false,
             scsi_controller: ScsiController::VirtioScsiSingle,
             cpu_type: "x86-64-v2-AES".to_owned(),
             agent: None,
             bridge: "vmbr0".to_owned(),
             vlan: None,
+            firewall: None,
+            mtu: None,
+            nic_model: None,
             nic: Vec::new(),
             resource_pool: None,
             tags: Vec::new(),
