@@ -207,7 +207,9 @@ pub(in crate::cli) fn needed(
                 "Datastore.AllocateTemplate",
                 "Datastore.Audit",
             ];
-            add(format!("/storage/{}", cloud_init.storage), &privileges);
+            for storage in cloud_init.storage.iter() {
+                add(format!("/storage/{storage}"), &privileges);
+            }
             add(machines, &["VM.Config.CDROM"]);
         }
         let own = bridges::cloned(seen, template);

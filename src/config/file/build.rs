@@ -135,10 +135,12 @@ pub struct Build {
     /// The storage of the template's disks, or a list of storages: each host's template lies on the first of it that the host has, enabled,
     /// available and with the content type `images`.
     pub storage: StorageNames,
-    /// The storage that `image` is downloaded to; it needs the content type `import` (PVE 8.4 and newer).
-    pub image_storage: String,
-    /// The storage with the content type `snippets` where the first boot's cloud-init data is put.
-    pub snippet_storage: String,
+    /// The storage that `image` is downloaded to, or a list of storages: each host takes the first of it that it has, enabled, available and with
+    /// the content type `import` (PVE 8.4 and newer).
+    pub image_storage: StorageNames,
+    /// The storage where the first boot's cloud-init data is put, or a list of storages: each host takes the first of it that it has, enabled,
+    /// available and with the content type `snippets`.
+    pub snippet_storage: StorageNames,
     /// The hosts that get a template. Default: all that a pool of this template may use (without such a pool, all of the region) and that have
     /// `storage`, or one of its list; of hosts for which that is the same shared storage the first that is online.
     pub hosts: Vec<String>,
@@ -237,7 +239,8 @@ pub struct Build {
 }
 
 impl Build {
-    /// What goes into a template: where it is built, and how long that may take, is left out, and what says no more than the defaults.
+    /// What goes into a template: where it is built, and how long that may take, is left out, and what says no more than the defaults. Of the
+    /// storages that only the build needs the first stands for the list: a further host's storage behind it builds no template anew.
     #[must_use]
     pub fn contents(&self) -> Build {
         let agent = self.agent.clone();
@@ -248,6 +251,8 @@ impl Build {
         Build {
             vmids: None,
             hosts: Vec::new(),
+            image_storage: self.image_storage.first().into(),
+            snippet_storage: self.snippet_storage.first().into(),
             agent: agent.filter(|agent| *agent != BuildAgent::default()),
             firewall: self.firewall.filter(|passes| *passes),
             nic_model: self.nic_model.filter(|model| *model != NicModel::Virtio),
@@ -266,8 +271,8 @@ impl Default for Build {
             checksum: None,
             volume: None,
             storage: StorageNames::default(),
-            image_storage: "local".to_owned(),
-            snippet_storage: "local".to_owned(),
+            image_storage: "local".into(),
+            snippet_storage: "local".into(),
             hosts: Vec::new(),
             method: BuildMethod::Kubeadm,
             kubernetes: String::new(),

@@ -41,21 +41,11 @@ pub(super) fn check(
     check_image(build, path, problems);
     check_vmids(build, path, region, problems);
     problems.storages(&path.at("storage"), &build.storage);
-    let id: fn(&str) -> bool = syntax::pve_id;
+    problems.storages(&path.at("image_storage"), &build.image_storage);
+    problems.storages(&path.at("snippet_storage"), &build.snippet_storage);
+    let bridge: fn(&str) -> bool = syntax::bridge;
     for (key, value, holds, expected) in [
-        (
-            "image_storage",
-            &build.image_storage,
-            id,
-            "a storage's name",
-        ),
-        (
-            "snippet_storage",
-            &build.snippet_storage,
-            id,
-            "a storage's name",
-        ),
-        ("bridge", &build.bridge, syntax::bridge, BRIDGE),
+        ("bridge", &build.bridge, bridge, BRIDGE),
         (
             "cpu_type",
             &build.cpu_type,
