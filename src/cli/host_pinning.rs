@@ -14,7 +14,9 @@ use crate::clock::Clock;
 use crate::model::cpus::CpuSet;
 use crate::model::foreign;
 use crate::model::time::Span;
-use crate::pinning::{Kernel, Pinner, PinningOutcome, PinningReport, Roots, Wishes};
+use crate::pinning::{
+    Arrivals, Kernel, LookTimes, Pinner, PinningOutcome, PinningReport, Roots, Wishes,
+};
 use crate::typed_number::whole;
 
 #[derive(Debug, Args)]
@@ -28,7 +30,7 @@ pub(super) struct HostPinningOptions {
     /// The cpufreq governor of the machines' CPUs, such as performance; they get back their own when the machine is gone. Not with --once.
     #[arg(long, value_name = "NAME", value_parser = governor)]
     governor: Option<String>,
-    /// Seconds from one look to the next.
+    /// Seconds from one look to the next; a VM that starts is looked at soon after.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = whole::<u64>(1..=3600))]
     every: u64,
     /// Look once, tell what was done, and end.
@@ -157,13 +159,16 @@ fn told(report: &PinningReport) -> String {
     text + &lines(&report.outcome.changes, report.problems())
 }
 
-/// Looks again and again until it is told to end.
+/// Looks again and again until it is told to end: so often, and soon after a VM starts.
 async fn serve(pinner: &Pinner<Kernel>, roots: &Roots, every: Duration) -> Result<(), CliFailure> {
     let mut ends = signal(SignalKind::terminate()).context("cannot wait for signals")?;
     let mut said = BTreeSet::new();
+    let mut arrivals = Arrivals::of(roots);
+    let mut looks = LookTimes::every(every);
     systemd::ready("looking for the first time");
     loop {
         let now = Clock::System.now();
+        arrivals.forget();
         let mut outcome = pinner.pass();
         tell(&outcome, &mut said);
         // What was done once is no news for who asks later.
@@ -179,10 +184,16 @@ async fn serve(pinner: &Pinner<Kernel>, roots: &Roots, every: Duration) -> Resul
         }
         systemd::status(&report.summary());
         systemd::watchdog();
+        let rest = looks.after_look(report.problems().next().is_none());
+        let due = async {
+            if arrivals.wait(rest).await {
+                tokio::time::sleep(looks.after_news()).await;
+            }
+        };
         tokio::select! {
             biased;
             _ = ends.recv() => break,
-            () = tokio::time::sleep(every) => {}
+            () = due => {}
         }
     }
     systemd::stopping();

@@ -197,8 +197,8 @@ pub struct TemplateUser {
 /// `[template.NAME.cloud_init]`; the texts with gaps ([`crate::config::cloud_init`]), read from their files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CloudInitSettings {
-    /// The storage that the ISOs come to.
-    pub storage: String,
+    /// The storages that the ISOs may come to.
+    pub storage: StorageNames,
     /// User data; as PVE makes it when absent.
     pub user_data: Option<String>,
     /// A file with Talos' machine configuration, with gaps, in place of user and vendor data. It is a secret: only its name is here.

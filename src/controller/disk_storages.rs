@@ -5,17 +5,32 @@ use crate::config::settings::TemplateSettings;
 use crate::config::storage_names::StorageNames;
 use crate::controller::inspection;
 use crate::model::chosen_storages::ChosenStorages;
-use crate::pve::ClusterResources;
+use crate::pve::{ClusterResources, StorageResource};
+
+/// A storage as a host has it, available; or why it is not, with what helps behind a semicolon.
+///
+/// # Errors
+/// The host does not have it, or it is not available there.
+pub fn available<'r>(
+    name: &str,
+    host: &str,
+    resources: &'r ClusterResources,
+) -> Result<&'r StorageResource, String> {
+    let of_host = resources.storages.get(host);
+    match of_host.and_then(|of_host| of_host.get(name)) {
+        None => Err(format!("the host {host} has no storage {name}")),
+        Some(found) if !found.active => Err(format!(
+            "storage {name} is not available on the host {host}; pvesm status --storage {name} there"
+        )),
+        Some(found) => Ok(found),
+    }
+}
 
 /// Why a host has no disk of a VM on a storage; what helps stands behind a semicolon.
 pub fn lack(name: &str, host: &str, resources: &ClusterResources) -> Option<String> {
-    let of_host = resources.storages.get(host);
-    match of_host.and_then(|of_host| of_host.get(name)) {
-        None => Some(format!("the host {host} has no storage {name}")),
-        Some(found) if !found.active => Some(format!(
-            "storage {name} is not available on the host {host}; pvesm status --storage {name} there"
-        )),
-        Some(found) => inspection::refuses_disks(name, found),
+    match available(name, host, resources) {
+        Err(why) => Some(why),
+        Ok(found) => inspection::refuses_disks(name, found),
     }
 }
 
@@ -83,7 +98,6 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::pve::StorageResource;
 
     fn resources(of_host: &[(&str, bool, &str)]) -> ClusterResources {
         let storages = of_host.iter().map(|(name, active, content)| {

@@ -74,8 +74,9 @@ impl Sweeper {
     fn storages(&self, region: &RegionName) -> BTreeSet<String> {
         let templates = self.settings.templates.values();
         let here = templates.filter(|template| template.region == *region);
-        here.filter_map(|template| Some(template.cloud_init.as_ref()?.storage.clone()))
-            .collect()
+        let named = here.filter_map(|template| template.cloud_init.as_ref());
+        let names = named.flat_map(|cloud_init| cloud_init.storage.iter());
+        names.map(str::to_owned).collect()
     }
 
     async fn sweep(

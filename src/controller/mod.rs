@@ -15,6 +15,7 @@ pub mod drain_order;
 pub mod drift;
 pub mod evacuations;
 pub mod executor;
+pub mod file_storages;
 mod foreign_guests;
 pub mod guest;
 mod host_bridges;

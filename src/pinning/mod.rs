@@ -5,6 +5,7 @@
 //! carries our mark, made for its VMID, and the `affinity` that the mark names; both are read again right before each change. While
 //! anything of a VM cannot be read nothing is given back. Nothing of it needs the daemon, its file, or PVE's API: it works on hosts that have the package alone.
 
+mod arrivals;
 mod conf;
 mod governor;
 mod guest;
@@ -22,6 +23,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::model::cpus::CpuSet;
+pub use arrivals::{Arrivals, LookTimes};
 use governor::Governors;
 use guest::{PinnedGuest, RunningGuests};
 pub use kernel::{Affinity, Kernel};

@@ -527,6 +527,33 @@ fn check_live_says_what_keeps_isos_for_cloud_init_away() {
     assert_eq!(code, Some(0), "{said}");
 }
 
+/// Of a list each host takes the first storage that it has for ISOs; a host with none of them is told, with what each lacks.
+#[test]
+fn check_live_says_where_isos_of_a_list_come_to_and_which_host_has_no_storage_for_them() {
+    let mut spec = PveSpec::default();
+    let local = spec.storages.iter_mut().find(|of| of.name == "local");
+    let local = local.expect("it is there");
+    let mut files = local.clone();
+    local.hosts = Some(vec!["pve1".to_owned(), "pve2".to_owned()]);
+    "files".clone_into(&mut files.name);
+    files.hosts = Some(vec!["pve2".to_owned()]);
+    spec.storages.push(files);
+    let table =
+        "[template.debian.cloud_init]\nstorage = [\"files\", \"local\"]\n[instance_type.small]";
+    let changes = [("[instance_type.small]", table)];
+    let (code, said) = check_changed(&spec, TEMPLATE, "9100-9120", &changes);
+    assert_eq!(code, Some(1), "{said}");
+    for words in [
+        "ok: template debian: cloud-init's ISOs come to local on pve1, files on pve2",
+        "WRONG: template debian: cloud-init's ISOs come to no storage of the host pve3 (cloud_init.storage): none of the storages files or local takes content iso there: the host pve3 has no storage files, the host pve3 has no storage local;",
+        // The token needs each of them.
+        "Datastore.AllocateTemplate on /storage/files",
+        "Datastore.AllocateTemplate on /storage/local",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+}
+
 #[test]
 fn check_live_says_what_hosts_lack_for_vms_that_are_made_of_settings() {
     let machine = tempfile::NamedTempFile::new().expect("a file");

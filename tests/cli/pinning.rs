@@ -1,6 +1,6 @@
 //! `host-pinning` on a made-up host, with a process that runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::symlink;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -126,13 +126,9 @@ fn governors_are_given_back_after_a_crash_and_not_set_once() {
     assert_eq!(is.trim(), "powersave");
 }
 
-#[test]
-fn a_vcpu_is_put_on_its_cpu_and_nobody_elses_is() {
-    let guest = Guest::starts();
-    let allowed = guest.told("Cpus_allowed_list:");
-    let cpus = CpuSet::read(&allowed).expect("a list");
-    let last = cpus.iter().last().expect("a CPU");
-    let mark = Mark {
+/// The mark of VM 910, with this CPU of its own.
+fn mark(cpu: u16) -> Mark {
+    Mark {
         cluster: "uid/home".into(),
         machine: "fast-abcde".into(),
         vmid: 910,
@@ -142,9 +138,18 @@ fn a_vcpu_is_put_on_its_cpu_and_nobody_elses_is() {
         token: "abcdef".into(),
         created: Time(0),
         addresses: BTreeMap::new(),
-        cpus: CpuSet::read(&last.to_string()).expect("a list"),
+        cpus: CpuSet::read(&cpu.to_string()).expect("a list"),
         unknown: [].into(),
-    };
+    }
+}
+
+#[test]
+fn a_vcpu_is_put_on_its_cpu_and_nobody_elses_is() {
+    let guest = Guest::starts();
+    let allowed = guest.told("Cpus_allowed_list:");
+    let cpus = CpuSet::read(&allowed).expect("a list");
+    let last = cpus.iter().last().expect("a CPU");
+    let mark = mark(last);
     let theirs = host(&cpus, &guest, "mine", last);
     let output = pins(&theirs, &["--once"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -166,6 +171,58 @@ fn a_vcpu_is_put_on_its_cpu_and_nobody_elses_is() {
     let wanted = format!("VM 910 (fast-abcde), CPUs {last}: 0 on {last}");
     assert!(said.contains(&wanted), "{said}");
     assert_eq!(guest.told("Cpus_allowed_list:"), last.to_string());
+}
+
+/// The service looks once an hour, and is woken by the kernel when QEMU writes its process id: the vCPU is placed at once, and nothing looks
+/// again without news. It finds a service that waits for its next look, and one that looks without end.
+#[test]
+fn a_vm_that_starts_is_seen_at_once_and_nobody_looks_without_end() {
+    let guest = Guest::starts();
+    let allowed = guest.told("Cpus_allowed_list:");
+    let cpus = CpuSet::read(&allowed).expect("a list");
+    let last = cpus.iter().last().expect("a CPU");
+    let root = host(&cpus, &guest, &mark(last).line().replace(':', "%3A"), last);
+    let pid = root.path().join("run/qemu-server/910.pid");
+    std::fs::remove_file(&pid).expect("removed");
+    let mut command = program();
+    command.args(["host-pinning", "--every", "3600", "--root"]);
+    let _service = Guest(command.arg(root.path()).spawn().expect("it runs"));
+    let report = root.path().join("run/pve-autoscaler-pinning/report.json");
+    // When the last look was.
+    let at = || {
+        let text = std::fs::read_to_string(&report).unwrap_or_default();
+        let told: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        told["at"].to_string()
+    };
+    let placed = || std::fs::read_to_string(&report).unwrap_or_default();
+    until("the first look", placed, &["\"machines\":{}"], &[]);
+    let first = at();
+    // Another VM's files are no start, and neither is what a VM makes later.
+    write(&root, "run/qemu-server/911.vnc", "");
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(at(), first, "nothing has started");
+    write(
+        &root,
+        "run/qemu-server/910.pid",
+        &format!("{}\n", guest.0.id()),
+    );
+    until("the look", placed, &["\"machines\":{\"910\":"], &[]);
+    assert_eq!(guest.told("Cpus_allowed_list:"), last.to_string());
+    let second = at();
+    assert_ne!(second, first);
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(at(), second, "there are no news");
+    // Of a burst of starts one look is made, and not one a file.
+    for vmid in 920..990 {
+        write(&root, &format!("run/qemu-server/{vmid}.qmp"), "");
+    }
+    until("a look at the burst", at, &[], &[&second]);
+    let mut looks = BTreeSet::new();
+    for _ in 0..150 {
+        looks.insert(at());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!((1..=3).contains(&looks.len()), "{looks:?}");
 }
 
 /// A daemon on a host on which a pool pins, and no service places vCPUs. It finds a status that is silent about it, and one that

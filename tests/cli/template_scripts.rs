@@ -311,14 +311,84 @@ fn the_lists_of_packages_are_waited_for() {
     assert!(!root.read("called").contains("slept"), "{said}");
 }
 
-#[test]
-fn a_distribution_with_dnf_gets_the_same() {
+/// A guest whose packages dnf installs.
+fn rocky() -> Root {
     let root = Root::new();
     let release = "ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\nPRETTY_NAME=\"Rocky Linux 10\"\n";
     std::fs::write(root.root.join("etc/os-release"), release).expect("written");
     for folder in ["etc/yum.repos.d", "etc/cloud/cloud.cfg.d"] {
         std::fs::create_dir_all(root.root.join(folder)).expect("made");
     }
+    root
+}
+
+/// dnf of a distribution that has no containerd, and knows Docker's once the file of its repository is there.
+const DNF_WITHOUT_CONTAINERD: &str = r#"#!/bin/sh
+echo "dnf $*" >>"$ROOT/called"
+case "$*" in
+  *"list --available containerd") exit 1 ;;
+  *install*containerd.io*)
+    if [ ! -f "$ROOT/etc/yum.repos.d/docker-ce.repo" ]; then
+      echo 'Error: Unable to find a match: containerd.io' >&2
+      exit 1
+    fi
+    ;;
+esac
+"#;
+
+/// Without a word of the file it is the newest; what the file pins is asked for once its repository is there, and stays.
+#[test]
+fn a_version_of_dockers_containerd_is_pinned_and_stays() {
+    const REPOSITORY: &str =
+        "[docker-ce-stable]\nname=Docker CE Stable\nenabled=1\n\n[docker-ce-test]\nenabled=0\n";
+    let root = rocky();
+    program(&root.root.join("bin/dnf"), DNF_WITHOUT_CONTAINERD);
+    root.serve("docker-ce.repo", REPOSITORY);
+    let file = "etc/yum.repos.d/docker-ce.repo";
+    let installs = |root: &Root| {
+        let called = root.read("called");
+        let install = called.lines().filter(|line| line.contains("containerd.io"));
+        install.map(str::to_owned).collect::<Vec<String>>()
+    };
+    for (packages, installed, pinned) in [
+        ("[\"jq\"]", "containerd.io", false),
+        ("[\"containerd.io\", \"jq\"]", "containerd.io", false),
+        (
+            "[\"containerd.io-2.1.5\", \"jq\"]",
+            "containerd.io-2.1.5",
+            true,
+        ),
+    ] {
+        for old in [file, "called"] {
+            let _ = std::fs::remove_file(root.root.join(old));
+        }
+        let lines = format!("kubernetes = \"1.34\"\npackages = {packages}");
+        let done = root.install(&lines, "kubeadm");
+        assert!(done.status.success(), "{packages}: {}", told(&done));
+        assert_eq!(installs(&root), [format!("dnf -y install {installed}")]);
+        assert!(root.read("called").contains(" socat jq\n"), "{packages}");
+        let wanted = if pinned {
+            REPOSITORY.replacen("stable]\n", "stable]\nexclude=containerd.io\n", 1)
+        } else {
+            REPOSITORY.to_owned()
+        };
+        assert_eq!(root.read(file), wanted, "{packages}");
+    }
+    // Where other commands install Kubernetes it is a package as any other.
+    let _ = std::fs::remove_file(root.root.join("called"));
+    let lines = "method = \"command\"\npackages = [\"containerd.io-2.1.5\"]\ncommands = [\"true\"]";
+    let done = root.install(lines, "rke2");
+    assert!(done.status.success(), "{}", told(&done));
+    let called = installs(&root);
+    assert!(
+        called[0].ends_with(" socat containerd.io-2.1.5"),
+        "{called:?}"
+    );
+}
+
+#[test]
+fn a_distribution_with_dnf_gets_the_same() {
+    let root = rocky();
     let done = root.install("kubernetes = \"1.34.1\"", "kubeadm");
     assert!(done.status.success(), "{}", told(&done));
     let called = root.read("called");

@@ -86,7 +86,7 @@ host=pve$((${address##*.} - 10))
 if test -e "$FILES/at-$address"; then host=$(cat "$FILES/at-$address"); fi
 called=$host
 if test -e "$FILES/called-$address"; then called=$(cat "$FILES/called-$address"); fi
-exec sh -c "uname() { echo $called.example.com; }; $(printf %s "$script" | sed "s#'/var/lib/vz#'$files/$host/var/lib/vz#g")"
+exec sh -c "uname() { echo $called.example.com; }; $(printf %s "$script" | sed "s#'/var/lib/vz#'$files/$host/var/lib/vz#g; s#'/mnt/files#'$files/$host/mnt/files#g")"
 "#;
 
 /// A cluster of three hosts with local storage.
@@ -122,11 +122,13 @@ impl Bench {
         spec: &mut PveSpec,
         files: &Path,
     ) -> Simulators {
-        let files = format!("{}/{{host}}/var/lib/vz", files.display());
+        let files = format!("{}/{{host}}", files.display());
         for storage in &mut spec.storages {
             if storage.name == "local" {
                 "backup,import,iso,snippets,vztmpl".clone_into(&mut storage.content);
-                storage.files = Some(files.clone());
+                storage.files = Some(format!("{files}/var/lib/vz"));
+            } else if storage.name == "files" {
+                storage.files = Some(format!("{files}/mnt/files"));
             }
         }
         for privilege in [
@@ -385,6 +387,96 @@ fn hosts_with_different_storages_get_their_templates_by_one_definition() {
     assert!(said.contains("2 templates built, 0 up to date"), "{said}");
 }
 
+/// Hosts of which pve1 has `local` for images and snippets, pve2 `files`, and pve3 both.
+fn hosts_of_different_files() -> PveSpec {
+    let mut spec = PveSpec::default();
+    let hosts = |names: [&str; 2]| Some(names.map(str::to_owned).into());
+    let local = spec.storages.iter_mut().find(|of| of.name == "local");
+    let local = local.expect("it is there");
+    local.hosts = hosts(["pve1", "pve3"]);
+    let mut files = local.clone();
+    files.hosts = hosts(["pve2", "pve3"]);
+    "files".clone_into(&mut files.name);
+    "import,snippets".clone_into(&mut files.content);
+    spec.storages.push(files);
+    spec
+}
+
+/// What a build needs beside the template's disks comes to the storages that its host has, by one definition, and what interrupted builds left
+/// is looked for on each of them.
+#[test]
+fn hosts_with_different_storages_for_files_get_their_templates_by_one_definition() {
+    let bench = Bench::of(hosts_of_different_files());
+    bench.define("kubernetes = \"1.34\"\nimage_storage = \"files\"", SUM);
+    let (code, said) = bench.run(&["build", "--host", "pve1"]);
+    assert_eq!(code, Some(1), "{said}");
+    let told = "image_storage: the host pve1 has no storage files";
+    assert!(said.contains(told), "{said}");
+    let lists = |images: &str| {
+        format!(
+            "kubernetes = \"1.34\"\nimage_storage = {images}\nsnippet_storage = [\"local\", \"files\"]"
+        )
+    };
+    bench.define(&lists("[\"files\", \"attic\"]"), SUM);
+    let (_, said) = bench.run(&["build", "--host", "pve1"]);
+    let told = "image_storage: none of the storages files or attic takes content import there: the host pve1 has no storage files, the host pve1 has no storage attic";
+    assert!(said.contains(told), "{said}");
+    bench.define(&lists("[\"files\", \"local\"]"), SUM);
+    let said = bench.good(&["build"]);
+    let log = std::fs::read_to_string(bench.simulators.path("files").join("ssh.log"));
+    let log = log.expect("files were written");
+    for (vmid, images, folder) in [
+        (8000, "local", "/var/lib/vz"),
+        (8001, "files", "/mnt/files"),
+        (8002, "files", "/var/lib/vz"),
+    ] {
+        let told = format!("importing {images}:import/pve-autoscaler-");
+        let line = said
+            .lines()
+            .find(|line| line.contains(&format!("into VM {vmid}")));
+        assert!(
+            line.is_some_and(|line| line.contains(&told)),
+            "{told:?}: {said}"
+        );
+        let written = format!("{folder}/snippets/pve-autoscaler-debian-{vmid}.yaml");
+        assert!(log.contains(&written), "{written} is not in {log}");
+    }
+    // A further host's storage builds nothing anew: nothing of these storages is in the template.
+    bench.define(&lists("[\"files\", \"local\", \"shared\"]"), SUM);
+    assert_eq!(bench.listed().len(), 3);
+    assert!(
+        bench
+            .listed()
+            .iter()
+            .all(|row| row.contains("ready current"))
+    );
+    let now = u64::try_from(Clock::System.now().0).expect("after 1970");
+    let hour = UNIX_EPOCH + Duration::from_millis(now) - Duration::from_hours(1);
+    let left = [
+        ("pve1", "local", "var/lib/vz", 8005),
+        ("pve2", "files", "mnt/files", 8006),
+        ("pve3", "files", "mnt/files", 8007),
+    ];
+    for (host, _, folder, vmid) in left {
+        let folder = bench.simulators.path("files").join(host).join(folder);
+        let folder = folder.join("snippets");
+        std::fs::create_dir_all(&folder).expect("made");
+        let file = std::fs::File::create(folder.join(format!("pve-autoscaler-debian-{vmid}.yaml")));
+        file.expect("made").set_modified(hour).expect("it is old");
+    }
+    let said = bench.good(&["prune"]);
+    for (host, storage, _, vmid) in left {
+        let told = format!(
+            "debian on {host}: {storage}:snippets/pve-autoscaler-debian-{vmid}.yaml is removed"
+        );
+        assert!(said.contains(&told), "{told:?} is not in {said}");
+    }
+    assert!(
+        said.contains("3 files of interrupted builds removed"),
+        "{said}"
+    );
+}
+
 /// What `doctor` says with this table for machines without a template.
 fn doctor_of(bench: &Bench, storage: &str) -> String {
     let text = std::fs::read_to_string(&bench.config).expect("it is there");
@@ -484,7 +576,8 @@ fn a_built_template_has_its_resource_pool_and_tags() {
 #[test]
 fn a_built_template_has_the_hardware_that_its_definition_names() {
     let bench = Bench::new();
-    let lines = "kubernetes = \"1.34\"\nmachine = \"q35\"\nbios = \"ovmf\"\ntpm = true\nvga = \"std\"\n\
+    let lines = "kubernetes = \"1.34\"\nmachine = \"q35\"\nbios = \"ovmf\"\nsecure_boot = true\ntpm = true\nvga = \"std\"\n\
+        nic = [{ bridge = \"vmbr0\", firewall = true, model = \"e1000\" }]\nfirewall = true\nmtu = 1400\n\
         [template.debian.build.agent]\nfstrim_cloned_disks = false\nfreeze_fs_on_backup = false";
     bench.define(lines, SUM);
     bench.good(&["build", "--host", "pve1"]);
@@ -500,8 +593,36 @@ fn a_built_template_has_the_hardware_that_its_definition_names() {
     ] {
         assert_eq!(config.get(key).map(String::as_str), Some(value), "{key}");
     }
-    assert!(config.contains_key("efidisk0"), "{config:?}");
+    for (key, words) in [
+        ("efidisk0", &["efitype=4m", "pre-enrolled-keys=1"][..]),
+        (
+            "net0",
+            &["virtio=", "bridge=vmbr0", "firewall=1", "mtu=1400"],
+        ),
+        ("net1", &["e1000=", "bridge=vmbr0", "firewall=1"]),
+    ] {
+        let said = config.get(key).cloned().unwrap_or_default();
+        for word in words {
+            assert!(said.contains(word), "{key}: {word} is not in {said}");
+        }
+    }
     assert!(config["tpmstate0"].contains("version=v2.0"), "{config:?}");
+    assert_eq!(bench.listed(), ["debian pve1 8000 built ready current 0"]);
+    // Whatever of it is changed is another definition; what holds anyhow is none.
+    bench.define("kubernetes = \"1.34\"", SUM);
+    bench.good(&["build", "--host", "pve1"]);
+    for (more, state) in [
+        ("nic_model = \"virtio\"\nfirewall = false", "current"),
+        ("nic_model = \"e1000\"", "older"),
+        ("firewall = true", "older"),
+        ("mtu = 1400", "older"),
+        ("bios = \"ovmf\"", "older"),
+    ] {
+        bench.define(&format!("kubernetes = \"1.34\"\n{more}"), SUM);
+        let listed = bench.listed();
+        let row = format!("debian pve1 8001 built ready {state} 0");
+        assert!(listed.contains(&row), "{more}: {listed:?}");
+    }
 }
 
 /// What a build needs for its own boot where there is no DHCP server is no machine's.

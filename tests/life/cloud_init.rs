@@ -403,6 +403,70 @@ fn what_nobody_needs_is_swept_away() {
     });
 }
 
+/// Hosts that have no storage for ISOs in common: pve1 has `local`, the others `files`.
+fn of_unequal_hosts() -> Scene {
+    let mut pve = PveSpec::default();
+    let local = pve.storages.iter_mut().find(|of| of.name == "local");
+    let local = local.expect("it is there");
+    local.hosts = Some(vec!["pve1".to_owned()]);
+    let mut files = local.clone();
+    files.hosts = Some(vec!["pve2".to_owned(), "pve3".to_owned()]);
+    "files".clone_into(&mut files.name);
+    pve.storages.push(files);
+    let config = first_boot().replace("storage = \"local\"", "storage = [\"files\", \"local\"]");
+    Scene::of(WorldSpec {
+        seed: 5,
+        pve,
+        kube: KubeSpec::default(),
+        guests: silent(),
+        config,
+    })
+}
+
+/// One file for hosts with different storages: each machine's image comes to the first of the list that its host has, is taken away from there, and
+/// what is left on either is swept away.
+#[test]
+fn images_come_to_the_storage_of_the_list_that_their_host_has() {
+    simulate(async {
+        let scene = of_unequal_hosts();
+        let three = WorkloadPods::of("1500m", "1Gi");
+        let three = Workload::visit("web", 3, three, Span::seconds(90));
+        let (mut seen, mut texts) = (BTreeSet::new(), Vec::new());
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, three, Duration::from_mins(8)) => {}
+            () = watch(&scene, &mut seen, &mut texts) => {}
+        }
+        assert_eq!(scene.machines_made(), 3);
+        let places: BTreeSet<&str> = seen
+            .iter()
+            .filter_map(|image| image.split(":iso/").next())
+            .collect();
+        let wanted = ["pve1 local", "pve2 files", "pve3 files"];
+        assert_eq!(places, BTreeSet::from(wanted), "{seen:?}");
+        assert_eq!(names(&scene.world.pve), [""; 0]);
+        scene.nothing_is_left();
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+    simulate(async {
+        let scene = of_unequal_hosts();
+        let client = administrator(&scene.world.pve);
+        let left = own_name(&scene, "default", 9105);
+        for (host, storage) in [("pve1", "local"), ("pve2", "files"), ("pve3", "files")] {
+            for name in [&*left, "debian-13.iso"] {
+                let sent = client.upload_iso(host, storage, name, b"an image").await;
+                sent.expect("it is sent");
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(scene.world.pve.isos().len(), 6);
+        let none = Workload::visit("none", 0, WorkloadPods::of("1", "1Gi"), Span::minutes(1));
+        scene.live(None, 0, none, Duration::from_mins(4)).await;
+        assert_eq!(scene.world.pve.isos().len(), 3);
+        assert_eq!(names(&scene.world.pve), ["debian-13.iso"]);
+    });
+}
+
 /// A storage for ISOs that another installation has, too, with machines of the same VMIDs: a machine of ours comes, gets Ready, and goes,
 /// and so does an hour's sweep, and the other's images are there all the while.
 #[test]

@@ -11,13 +11,17 @@ use super::region::{RegionSeen, SeenRegion};
 use super::templates;
 use crate::config::Settings;
 use crate::config::cloud_init as texts;
+use crate::config::storage_names::StorageNames;
 use crate::controller::executor::REFUSES_COMMANDS;
+use crate::controller::file_storages;
 use crate::controller::inspection::{can_hold, with_content};
 use crate::controller::nocloud;
 use crate::model::facts::Facts;
 use crate::model::memory::Memory;
 use crate::pve::{IsoFile, IsoOwner, iso_volume};
 
+/// PVE's content type of ISOs.
+const ISO: &str = "iso";
 /// A machine as there may be one.
 const SAMPLE: Facts<'static> = Facts {
     machine: "pool-abcde",
@@ -48,7 +52,7 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
         if let Some(path) = &cloud_init.machine_config {
             judge_machine_config(template, path, findings);
         }
-        let storage = &*cloud_init.storage;
+        let names = &cloud_init.storage;
         let pools = settings.policy.pools.values();
         let pools = pools.filter_map(|pool| pool.of_template(template));
         let pools: Vec<_> = pools.collect();
@@ -57,12 +61,22 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
             about.online && (pools.is_empty() || pools.iter().any(|pool| pool.may_use(host)))
         });
         let hosts: Vec<Arc<str>> = hosts.map(|(host, _)| host.clone()).collect();
-        judge(template, storage, &hosts, seen, findings);
-        for host in hosts {
-            if !looked.insert((host.clone(), storage.to_owned())) {
+        if names.is_list() {
+            judge_list(template, names, &hosts, seen, findings);
+        } else {
+            judge(template, names.first(), &hosts, seen, findings);
+        }
+        let places = hosts.iter().flat_map(|host| {
+            let names = names.iter();
+            names.map(move |storage| (host.clone(), storage.to_owned()))
+        });
+        for (host, storage) in places {
+            let of_host = seen.resources.storages.get(&host);
+            let is_there = of_host.is_some_and(|of| of.contains_key(&*storage));
+            if !is_there || !looked.insert((host.clone(), storage.clone())) {
                 continue;
             }
-            let Ok(isos) = region.client.isos(&host, storage).await else {
+            let Ok(isos) = region.client.isos(&host, &storage).await else {
                 // What hinders that is told of the storage, or of the token.
                 continue;
             };
@@ -171,6 +185,38 @@ fn judge(
     if findings.0.len() == before {
         findings.fine(format!(
             "template {template}: storage {storage} takes cloud-init's ISOs"
+        ));
+    }
+}
+
+/// Every host that gets machines has one of the listed storages for ISOs.
+fn judge_list(
+    template: &str,
+    names: &StorageNames,
+    hosts: &[Arc<str>],
+    seen: &RegionSeen,
+    findings: &mut Findings,
+) {
+    let mut taken = Vec::new();
+    for host in hosts {
+        match file_storages::choose(names, ISO, host, &seen.resources) {
+            Some(storage) => taken.push(format!("{storage} on {host}")),
+            None => {
+                let why = file_storages::explain_none(names, ISO, host, &seen.resources);
+                findings
+                    .wrong(format!(
+                        "template {template}: cloud-init's ISOs come to no storage of the host {host} (cloud_init.storage): {why}"
+                    ))
+                    .mend(format!(
+                        "a storage of that host, with content iso, in storage of [template.{template}.cloud_init], or exclude_hosts in its pools"
+                    ));
+            }
+        }
+    }
+    if !taken.is_empty() {
+        findings.fine(format!(
+            "template {template}: cloud-init's ISOs come to {}",
+            taken.join(", ")
         ));
     }
 }

@@ -40,6 +40,12 @@ const OF_A_VNET: &str = "; where a bridge is a VNet of PVE's SDN, the path is /s
 const MAX_BUILDS: usize = 64;
 /// What is asked for on a template.
 const ON_TEMPLATE: [&str; 2] = ["VM.Audit", "VM.Clone"];
+/// What is asked for on a storage that ISOs for cloud-init come to.
+const FOR_ISOS: [&str; 3] = [
+    "Datastore.Allocate",
+    "Datastore.AllocateTemplate",
+    "Datastore.Audit",
+];
 /// PVE that has privileges of their own for the guest agent; before, `VM.Monitor` was it.
 const AGENT_PRIVILEGES: u32 = 9;
 
@@ -202,12 +208,9 @@ pub(in crate::cli) fn needed(
             add(format!("/storage/{storage}"), &privileges);
         }
         if let Some(cloud_init) = &template.cloud_init {
-            let privileges = [
-                "Datastore.Allocate",
-                "Datastore.AllocateTemplate",
-                "Datastore.Audit",
-            ];
-            add(format!("/storage/{}", cloud_init.storage), &privileges);
+            for storage in cloud_init.storage.iter() {
+                add(format!("/storage/{storage}"), &FOR_ISOS);
+            }
             add(machines, &["VM.Config.CDROM"]);
         }
         let own = bridges::cloned(seen, template);

@@ -55,7 +55,10 @@ pub(super) fn parameters(build: &Build, new: &TemplateVm<'_>) -> Vec<(String, St
     let first = BuildNic {
         bridge: Some(build.bridge.clone()),
         vlan: build.vlan,
-        ..BuildNic::default()
+        firewall: build.firewall,
+        model: build.nic_model,
+        mtu: build.mtu,
+        ipconfig: None,
     };
     let mut parameters = vec![
         ("vmid", new.vmid.to_string()),
@@ -87,7 +90,9 @@ pub(super) fn parameters(build: &Build, new: &TemplateVm<'_>) -> Vec<(String, St
     }
     if build.bios == Firmware::Ovmf {
         parameters.push(("bios", "ovmf".to_owned()));
-        parameters.push(("efidisk0", format!("{storage}:1,efitype=4m")));
+        let keys = u8::from(build.secure_boot);
+        let disk = format!("{storage}:1,efitype=4m,pre-enrolled-keys={keys}");
+        parameters.push(("efidisk0", disk));
     }
     if let Some(pool) = &build.resource_pool {
         parameters.push(("pool", pool.clone()));
@@ -114,7 +119,9 @@ fn card(nic: &BuildNic) -> String {
     let vlan = nic.vlan.map(|tag| format!(",tag={tag}"));
     let mtu = nic.mtu.map(|mtu| format!(",mtu={mtu}"));
     let (vlan, mtu) = (vlan.unwrap_or_default(), mtu.unwrap_or_default());
-    format!("{model},bridge={bridge}{vlan}{mtu}")
+    let passes = nic.firewall == Some(true);
+    let firewall = if passes { ",firewall=1" } else { "" };
+    format!("{model},bridge={bridge}{firewall}{vlan}{mtu}")
 }
 
 /// PVE's `agent`. What is PVE's default is not written. Releases of PVE since 9.1 call the second option `freeze-fs`, and take the older
@@ -339,7 +346,7 @@ mod tests {
             of("scsi0"),
             "fast:0,import-from=local:import/x.qcow2,discard=on"
         );
-        assert_eq!(of("efidisk0"), "fast:1,efitype=4m");
+        assert_eq!(of("efidisk0"), "fast:1,efitype=4m,pre-enrolled-keys=0");
         assert_eq!(of("tpmstate0"), "fast:1,version=v2.0");
         assert_eq!(of("net0"), "virtio,bridge=vmbr0,tag=20");
         assert_eq!(of("cicustom"), "vendor=local:snippets/x.yaml");
@@ -419,6 +426,82 @@ mod tests {
             assert_eq!(parameter(&two, key), value, "{key}");
         }
         assert_ne!(hash(&two), hash(&build()));
+    }
+
+    #[test]
+    fn the_first_card_and_secure_boot_come_with_the_vm() {
+        let of = |change: fn(&mut Build)| {
+            let mut changed = build();
+            change(&mut changed);
+            changed
+        };
+        for (changed, key, value) in [
+            (
+                of(|build| build.mtu = Some(9000)),
+                "net0",
+                "virtio,bridge=vmbr0,mtu=9000",
+            ),
+            (
+                of(|build| build.nic_model = Some(NicModel::E1000)),
+                "net0",
+                "e1000,bridge=vmbr0",
+            ),
+            (
+                of(|build| (build.vlan, build.firewall) = (Some(20), Some(true))),
+                "net0",
+                "virtio,bridge=vmbr0,firewall=1,tag=20",
+            ),
+            (
+                of(|build| {
+                    build.nic = vec![BuildNic {
+                        bridge: Some("vmbr1".to_owned()),
+                        firewall: Some(true),
+                        ..BuildNic::default()
+                    }];
+                }),
+                "net1",
+                "virtio,bridge=vmbr1,firewall=1",
+            ),
+            (
+                of(|build| (build.bios, build.secure_boot) = (Firmware::Ovmf, true)),
+                "efidisk0",
+                "fast:1,efitype=4m,pre-enrolled-keys=1",
+            ),
+        ] {
+            assert_eq!(parameter(&changed, key).as_deref(), Some(value));
+            assert_ne!(hash(&changed), hash(&build()), "{value}");
+        }
+        // Who writes down what holds anyhow has no template built anew.
+        let usual = of(|build| {
+            build.firewall = Some(false);
+            build.nic_model = Some(NicModel::Virtio);
+        });
+        assert_eq!(hash(&usual), hash(&build()));
+        assert_eq!(parameter(&usual, "net0"), parameter(&build(), "net0"));
+        let [without, said] = [None, Some(false)].map(|firewall| Build {
+            nic: vec![BuildNic {
+                bridge: Some("vmbr1".to_owned()),
+                firewall,
+                ..BuildNic::default()
+            }],
+            ..build()
+        });
+        assert_eq!(hash(&said), hash(&without));
+    }
+
+    /// What an earlier version hashed, to the letter: an upgrade builds no template anew.
+    #[test]
+    fn a_definition_without_newer_keys_has_the_hash_that_it_had() {
+        let written = concat!(
+            r#"{"vmids":null,"storage":"fast","image_storage":"local","snippet_storage":"local","hosts":[],"#,
+            r#""kubernetes":"1.34.1","packages":["nfs-common"],"pull_images":true,"images":[],"commands":[],"#,
+            r#""cores":2,"memory":"2GiB","machine":"q35","bios":"seabios","tpm":false,"#,
+            r#""scsi_controller":"virtio-scsi-single","cpu_type":"x86-64-v2-AES","bridge":"vmbr0","vga":"serial0","#,
+            r#""ipconfig":"ip=dhcp","timeout":"30m"}"#,
+        );
+        let text = serde_json::to_string(&build().contents()).expect("JSON");
+        assert_eq!(text, written);
+        assert_eq!(hash(&build()), "6e7fd811e95b");
     }
 
     #[test]
@@ -507,6 +590,10 @@ mod tests {
             "tags",
             "agent",
             "nic",
+            "secure_boot",
+            "firewall",
+            "mtu",
+            "nic_model",
         ] {
             assert!(!text.contains(&format!("\"{key}\":")), "{key}: {text}");
         }

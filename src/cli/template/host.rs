@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use tokio::time::{Instant, sleep};
 
 use super::definition::{self, BuildStep, DISK, TemplateVm};
@@ -13,8 +13,9 @@ use super::guest::{TemplateGuest, span};
 use super::{BuiltVm, TemplatePlace, TemplateRegion, snippets, tell_step};
 use crate::clock::Clock;
 use crate::config::file::Build;
+use crate::config::storage_names::StorageNames;
 use crate::controller::disk_storages;
-use crate::controller::inspection::{can_hold, with_content};
+use crate::controller::file_storages;
 use crate::controller::template_mark::{self, BuildStage, MarkReader, MarkedProcess, TemplateMark};
 use crate::model::foreign::ForeignText;
 use crate::model::network::without_fixed_addresses;
@@ -52,23 +53,37 @@ pub(super) struct Builder<'a> {
     pub(super) began: Instant,
 }
 
+/// The storages of a host that a build uses, of those that its keys list.
+#[derive(Debug)]
+struct BuildStorages<'a> {
+    /// Of the template's disks.
+    disks: &'a str,
+    /// What the image is downloaded to; empty where none is.
+    image: &'a str,
+    /// Of the first boot's cloud-init data.
+    snippets: &'a str,
+    /// The directory of that storage on the host.
+    folder: String,
+}
+
 impl Builder<'_> {
     /// Builds it; what has begun is removed when it fails, unless it is to be kept.
     pub(super) async fn run(&self, found: &[BuiltVm]) -> anyhow::Result<u32> {
         let resources = self.place.client.resources().await?;
-        let (storage, folder) = self.checked(&resources).await?;
+        let storages = self.storages(&resources).await?;
         let files = HostFiles::find(self.place, self.host).await?;
         self.clear(found).await?;
-        let image = self.image().await?;
+        let image = self.image(storages.image).await?;
         let resources = self.place.client.resources().await?;
         let mark = self.mark(&resources)?;
         let vmid = mark.vmid;
         let file = snippets::file_name(self.name, vmid);
-        let path = format!("{folder}/snippets/{file}");
+        let path = format!("{}/snippets/{file}", storages.folder);
         files
             .write(&path, &definition::vendor_data(self.build))
             .await?;
-        let outcome = self.make(&mark, storage, (&image, &file)).await;
+        let snippet = format!("{}:snippets/{file}", storages.snippets);
+        let outcome = self.make(&mark, storages.disks, (&image, &snippet)).await;
         // Nothing refers to it any more: the VM's configuration names it until it is a template.
         let unneeded = outcome.is_ok() || !self.keep_failed;
         if unneeded && let Err(error) = files.remove(&path).await {
@@ -86,14 +101,13 @@ impl Builder<'_> {
         tell_step((self.name, self.host), self.began, text)
     }
 
-    /// What is wrong with the host's storages before anything is made; gives the storage of the template's disks and the directory of the
-    /// snippets' storage.
-    async fn checked(&self, resources: &ClusterResources) -> anyhow::Result<(&str, String)> {
+    /// The storages of the host that the build uses; or what is wrong with them, before anything is made.
+    async fn storages(&self, resources: &ClusterResources) -> anyhow::Result<BuildStorages<'_>> {
         let host = self.host;
         if !resources.hosts.get(host).is_some_and(|found| found.online) {
             bail!("the host {host} is not online");
         }
-        let (build, of_host) = (self.build, resources.storages.get(host));
+        let build = self.build;
         let names = &build.storage;
         let chosen = disk_storages::choose(names, host, resources);
         if chosen.is_none() && names.is_list() {
@@ -102,48 +116,46 @@ impl Builder<'_> {
                 disk_storages::explain_none(names, host, resources)
             );
         }
-        let own = chosen.unwrap_or_else(|| names.first());
-        let mut wanted = vec![
-            ("storage", own, "images"),
-            ("snippet_storage", &*build.snippet_storage, "snippets"),
-        ];
-        if build.image.is_some() {
-            wanted.push(("image_storage", &*build.image_storage, "import"));
+        let disks = chosen.unwrap_or_else(|| names.first());
+        if let Some(why) = file_storages::lack(disks, "images", host, resources) {
+            bail!("storage: {why}");
         }
-        for (key, name, content) in wanted {
-            let Some(storage) = of_host.and_then(|of| of.get(name)) else {
-                bail!("{key}: the host {host} has no storage {name}");
-            };
-            if !storage.active {
-                bail!("{key}: storage {name} is not available on the host {host}");
-            }
-            let has = storage.content.iter().any(|one| one == content);
-            if !has && !can_hold(&storage.plugin, content) {
-                bail!(
-                    "{key}: storage {name} is of type {}, which cannot have the content type {content}; name another storage",
-                    storage.plugin
-                );
-            }
-            if !has {
-                let since = if content == "import" {
-                    " (PVE 8.4 and newer; before, copy the image to the host and give it as `volume`)"
-                } else {
-                    ""
-                };
-                bail!(
-                    "{key}: storage {name} does not have the content type {content}; `pvesm set {name} --content {}` adds it{since}",
-                    with_content(storage, content)
-                );
-            }
-        }
+        let snippets = self.taken(
+            ("snippet_storage", &build.snippet_storage),
+            "snippets",
+            resources,
+        )?;
+        let image = if build.image.is_some() {
+            self.taken(("image_storage", &build.image_storage), "import", resources)?
+        } else {
+            ""
+        };
         let paths = self.place.client.storage_paths().await?;
-        let Some(path) = paths.get(&build.snippet_storage) else {
+        let Some(folder) = paths.get(snippets) else {
             bail!(
-                "snippet_storage: storage {} has no directory that cloud-init's data could be put in; name one of type dir, btrfs, nfs, cifs or cephfs",
-                build.snippet_storage
+                "snippet_storage: storage {snippets} has no directory that cloud-init's data could be put in; name one of type dir, btrfs, nfs, cifs or cephfs"
             );
         };
-        Ok((own, path.clone()))
+        Ok(BuildStorages {
+            disks,
+            image,
+            snippets,
+            folder: folder.clone(),
+        })
+    }
+
+    /// The storage of those that a key names which the host takes for files of a content type.
+    fn taken<'n>(
+        &self,
+        (key, names): (&str, &'n StorageNames),
+        content: &str,
+        resources: &ClusterResources,
+    ) -> anyhow::Result<&'n str> {
+        let taken = file_storages::choose(names, content, self.host, resources);
+        taken.ok_or_else(|| {
+            let why = file_storages::explain_none(names, content, self.host, resources);
+            anyhow!("{key}: {why}")
+        })
     }
 
     /// Removes what an earlier build left.
@@ -173,14 +185,13 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The volume to import from; it is downloaded if it is not there.
-    async fn image(&self) -> anyhow::Result<String> {
+    /// The volume to import from; it is downloaded to this storage if it is not there.
+    async fn image(&self, storage: &str) -> anyhow::Result<String> {
         let Some(url) = &self.build.image else {
             return Ok(self.build.volume.clone().unwrap_or_default());
         };
         let checksum = self.build.checksum.clone().unwrap_or_default();
         let (algorithm, digits) = checksum.split_once(':').unwrap_or_default();
-        let storage = &self.build.image_storage;
         let file = definition::image_file(url, &checksum);
         let volume = format!("{storage}:import/{file}");
         let there = self.place.client.images(self.host, storage).await?;
@@ -238,7 +249,6 @@ impl Builder<'_> {
         (image, snippet): (&str, &str),
     ) -> anyhow::Result<()> {
         let vmid = mark.vmid;
-        let snippet = format!("{}:snippets/{snippet}", self.build.snippet_storage);
         let parameters = definition::parameters(
             self.build,
             &TemplateVm {
@@ -247,7 +257,7 @@ impl Builder<'_> {
                 description: &mark.describe(),
                 storage,
                 image,
-                snippet: &snippet,
+                snippet,
             },
         );
         // Which of a list it is shows where the image's bytes go.

@@ -41,6 +41,7 @@ fn vmid_of(volume: &str, template: &str) -> Option<u32> {
 #[derive(Debug)]
 struct LeftSnippet {
     host: String,
+    storage: String,
     volume: String,
     vmid: u32,
     file: SnippetFile,
@@ -93,42 +94,55 @@ impl BuildSnippets<'_> {
         Ok(cleaned)
     }
 
-    /// The files of which no VM is there. A host that does not tell its files is said.
+    /// The files of which no VM is there, on each storage that the build names.
     async fn find(&self) -> Result<Vec<LeftSnippet>, CliFailure> {
         let resources = self.place.client.resources().await?;
-        let storage = &*self.build.snippet_storage;
         let mut found = Vec::new();
-        for host in hosts(&resources, storage) {
-            let files = match self.place.client.snippets(host, storage).await {
-                Ok(files) => files,
-                Err(error) => {
-                    tell(&format!(
-                        "{} on {host}: what interrupted builds left on {storage} is not known: {error}\n",
-                        self.template
-                    ))?;
-                    continue;
-                }
-            };
-            let ours = self.ours(&resources, files);
-            if ours.is_empty() {
-                continue;
+        for storage in self.build.snippet_storage.iter() {
+            for host in hosts(&resources, storage) {
+                found.extend(self.find_on(storage, host, &resources).await?);
             }
-            // Who may not ask for the time keeps what nobody can tell the age of.
-            let now = self.place.client.host_time(host).await.unwrap_or(None);
-            let shared = is_shared(&resources, storage, host);
-            found.extend(ours.into_iter().map(|(vmid, volume, file)| LeftSnippet {
-                host: host.to_owned(),
-                kept: if shared {
-                    Some(format!("{storage} is shared, maybe with another PVE cluster whose build needs it; `rm` it if not"))
-                } else {
-                    self.kept(vmid, file, now)
-                },
-                volume,
-                vmid,
-                file,
-            }));
         }
         Ok(found)
+    }
+
+    /// Those on a storage of a host. A host that does not tell its files is said.
+    async fn find_on(
+        &self,
+        storage: &str,
+        host: &str,
+        resources: &ClusterResources,
+    ) -> Result<Vec<LeftSnippet>, CliFailure> {
+        let files = match self.place.client.snippets(host, storage).await {
+            Ok(files) => files,
+            Err(error) => {
+                tell(&format!(
+                    "{} on {host}: what interrupted builds left on {storage} is not known: {error}\n",
+                    self.template
+                ))?;
+                return Ok(Vec::new());
+            }
+        };
+        let ours = self.ours(resources, files);
+        if ours.is_empty() {
+            return Ok(Vec::new());
+        }
+        // Who may not ask for the time keeps what nobody can tell the age of.
+        let now = self.place.client.host_time(host).await.unwrap_or(None);
+        let shared = is_shared(resources, storage, host);
+        let left = ours.into_iter().map(|(vmid, volume, file)| LeftSnippet {
+            host: host.to_owned(),
+            storage: storage.to_owned(),
+            kept: if shared {
+                Some(format!("{storage} is shared, maybe with another PVE cluster whose build needs it; `rm` it if not"))
+            } else {
+                self.kept(vmid, file, now)
+            },
+            volume,
+            vmid,
+            file,
+        });
+        Ok(left.collect())
     }
 
     /// Those that have the name of a build's file and no VM.
@@ -171,7 +185,7 @@ impl BuildSnippets<'_> {
     /// Removes a file after a look whether all is still as it was.
     async fn remove(&self, left: &LeftSnippet) -> anyhow::Result<()> {
         let client = &self.place.client;
-        let storage = &*self.build.snippet_storage;
+        let storage = &*left.storage;
         let resources = client.resources().await?;
         if resources.guests.contains_key(&left.vmid) {
             bail!("VM {} is there now", left.vmid);

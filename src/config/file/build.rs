@@ -96,6 +96,10 @@ pub struct BuildNic {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4094))]
     pub vlan: Option<u16>,
+    /// Whether it passes through PVE's firewall; machines have that from their template, unless their own key says otherwise. Default:
+    /// it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub firewall: Option<bool>,
     /// What it looks like to the guest. Default: `virtio`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<NicModel>,
@@ -131,10 +135,12 @@ pub struct Build {
     /// The storage of the template's disks, or a list of storages: each host's template lies on the first of it that the host has, enabled,
     /// available and with the content type `images`.
     pub storage: StorageNames,
-    /// The storage that `image` is downloaded to; it needs the content type `import` (PVE 8.4 and newer).
-    pub image_storage: String,
-    /// The storage with the content type `snippets` where the first boot's cloud-init data is put.
-    pub snippet_storage: String,
+    /// The storage that `image` is downloaded to, or a list of storages: each host takes the first of it that it has, enabled, available and with
+    /// the content type `import` (PVE 8.4 and newer).
+    pub image_storage: StorageNames,
+    /// The storage where the first boot's cloud-init data is put, or a list of storages: each host takes the first of it that it has, enabled,
+    /// available and with the content type `snippets`.
+    pub snippet_storage: StorageNames,
     /// The hosts that get a template. Default: all that a pool of this template may use (without such a pool, all of the region) and that have
     /// `storage`, or one of its list; of hosts for which that is the same shared storage the first that is online.
     pub hosts: Vec<String>,
@@ -179,6 +185,10 @@ pub struct Build {
     pub machine: Chipset,
     /// What it boots by.
     pub bios: Firmware,
+    /// Microsoft's keys are in the EFI disk, and the firmware starts nothing that they did not sign. Needs `bios = "ovmf"`. Machines have it
+    /// from their template. Default: they are not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub secure_boot: bool,
     /// A virtual TPM 2.0.
     pub tpm: bool,
     /// The SCSI controller.
@@ -188,12 +198,23 @@ pub struct Build {
     /// What PVE asks of the guest agent by itself. Default: all of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<BuildAgent>,
-    /// The bridge of its first network card, `net0`, a `virtio` one.
+    /// The bridge of its first network card, `net0`.
     pub bridge: String,
     /// The VLAN tag of its first network card.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4094))]
     pub vlan: Option<u16>,
+    /// Whether `net0` passes through PVE's firewall; machines have that from their template, unless their own key says otherwise. Default:
+    /// it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub firewall: Option<bool>,
+    /// The MTU of `net0`, a `virtio` card; 1 for the bridge's. PVE starts no VM whose MTU is above its bridge's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65520))]
+    pub mtu: Option<u16>,
+    /// What `net0` looks like to the guest. Default: `virtio`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nic_model: Option<NicModel>,
     /// Further network cards.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
@@ -218,14 +239,24 @@ pub struct Build {
 }
 
 impl Build {
-    /// What goes into a template: where it is built, and how long that may take, is left out, and what says no more than the defaults.
+    /// What goes into a template: where it is built, and how long that may take, is left out, and what says no more than the defaults. Of the
+    /// storages that only the build needs the first stands for the list: a further host's storage behind it builds no template anew.
     #[must_use]
     pub fn contents(&self) -> Build {
         let agent = self.agent.clone();
+        let nic = self.nic.iter().map(|nic| BuildNic {
+            firewall: nic.firewall.filter(|passes| *passes),
+            ..nic.clone()
+        });
         Build {
             vmids: None,
             hosts: Vec::new(),
+            image_storage: self.image_storage.first().into(),
+            snippet_storage: self.snippet_storage.first().into(),
             agent: agent.filter(|agent| *agent != BuildAgent::default()),
+            firewall: self.firewall.filter(|passes| *passes),
+            nic_model: self.nic_model.filter(|model| *model != NicModel::Virtio),
+            nic: nic.collect(),
             timeout: Build::default().timeout,
             ..self.clone()
         }
@@ -240,8 +271,8 @@ impl Default for Build {
             checksum: None,
             volume: None,
             storage: StorageNames::default(),
-            image_storage: "local".to_owned(),
-            snippet_storage: "local".to_owned(),
+            image_storage: "local".into(),
+            snippet_storage: "local".into(),
             hosts: Vec::new(),
             method: BuildMethod::Kubeadm,
             kubernetes: String::new(),
@@ -258,12 +289,16 @@ impl Default for Build {
             memory: Size(2 << 30),
             machine: Chipset::Q35,
             bios: Firmware::Seabios,
+            secure_boot: false,
             tpm: false,
             scsi_controller: ScsiController::VirtioScsiSingle,
             cpu_type: "x86-64-v2-AES".to_owned(),
             agent: None,
             bridge: "vmbr0".to_owned(),
             vlan: None,
+            firewall: None,
+            mtu: None,
+            nic_model: None,
             nic: Vec::new(),
             resource_pool: None,
             tags: Vec::new(),

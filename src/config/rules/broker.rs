@@ -196,7 +196,8 @@ fn iso_storages(templates: &[&TemplateSettings]) -> Vec<String> {
     let named = templates
         .iter()
         .filter_map(|template| template.cloud_init.as_ref());
-    sorted(named.map(|cloud_init| cloud_init.storage.clone()))
+    let names = named.flat_map(|cloud_init| cloud_init.storage.iter());
+    sorted(names.map(str::to_owned))
 }
 
 /// The region of those ISOs: only one is this host's.

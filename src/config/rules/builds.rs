@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::regions::{ResolvedRegion, ResolvedRegions};
 use super::templates::{BRIDGE, MAX_NICS, NAME_SERVERS, check_card, one_line};
 use super::types::wrong_cores;
-use super::{Problems, each, hardware, ipconfig};
+use super::{Problems, creations, each, hardware, ipconfig};
 use crate::config::file::{Build, BuildMethod, ConfigFile};
 use crate::config::place::KeyPath;
 use crate::config::scalar::VmidRange;
@@ -41,21 +41,11 @@ pub(super) fn check(
     check_image(build, path, problems);
     check_vmids(build, path, region, problems);
     problems.storages(&path.at("storage"), &build.storage);
-    let id: fn(&str) -> bool = syntax::pve_id;
+    problems.storages(&path.at("image_storage"), &build.image_storage);
+    problems.storages(&path.at("snippet_storage"), &build.snippet_storage);
+    let bridge: fn(&str) -> bool = syntax::bridge;
     for (key, value, holds, expected) in [
-        (
-            "image_storage",
-            &build.image_storage,
-            id,
-            "a storage's name",
-        ),
-        (
-            "snippet_storage",
-            &build.snippet_storage,
-            id,
-            "a storage's name",
-        ),
-        ("bridge", &build.bridge, syntax::bridge, BRIDGE),
+        ("bridge", &build.bridge, bridge, BRIDGE),
         (
             "cpu_type",
             &build.cpu_type,
@@ -221,7 +211,7 @@ fn k3s(text: &str) -> bool {
     }
 }
 
-/// Sizes and limits, and what cloud-init gets while it is built.
+/// Sizes and limits, the first card and the firmware, and what cloud-init gets while it is built.
 fn check_numbers(build: &Build, path: &KeyPath, problems: &mut Problems) {
     let nameserver = build.nameserver.as_deref();
     problems.text(
@@ -233,10 +223,9 @@ fn check_numbers(build: &Build, path: &KeyPath, problems: &mut Problems) {
     if let Some(why) = ipconfig::fault(&build.ipconfig) {
         problems.add(&path.at("ipconfig"), why);
     }
-    let vlan = build.vlan.is_none_or(|tag| (1..=4094).contains(&tag));
-    problems.unless(vlan, &path.at("vlan"), || {
-        "expected a VLAN tag, 1 to 4094".to_owned()
-    });
+    check_card(path, build.vlan, build.mtu, problems);
+    hardware::check_model(path, build.nic_model, build.mtu, None, problems);
+    creations::check_firmware((build.bios, build.secure_boot), path, problems);
     if let Some(wrong) = wrong_cores(build.cores) {
         problems.add(&path.at("cores"), wrong);
     }

@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::Problems;
 use super::labels::SAMPLE;
 use super::networks::Networks;
 use super::pools::ResolvedPool;
 use super::trials::TextTrials;
-use super::{Problems, syntax};
 use crate::config::cloud_init::{CloudInitKind, GapValues, LONGEST, Nic};
 use crate::config::file::{self, ConfigFile};
 use crate::config::hardware::mac;
@@ -32,7 +32,9 @@ pub(super) fn texts(
         &at,
         "the storage that the ISOs come to, such as \"local\"",
     );
-    problems.text(&at, storage.as_deref(), syntax::pve_id, "a storage's name");
+    if let Some(names) = &storage {
+        problems.storages(&at, names);
+    }
     check_machine_config(written, path, problems);
     let mut text = |kind, key: &str, inline: &Option<String>, file: &Option<std::path::PathBuf>| {
         let in_file = format!("{key}_file");

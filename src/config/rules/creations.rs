@@ -60,10 +60,7 @@ fn check(create: &file::Create, at: &KeyPath, problems: &mut Problems) {
     };
     let expected = "a volume such as local:iso/metal-amd64.iso";
     problems.text(&at.at("iso"), create.iso.as_deref(), iso, expected);
-    let signed = !create.secure_boot || create.bios == Firmware::Ovmf;
-    problems.unless(signed, &at.at("secure_boot"), || {
-        "expected bios = \"ovmf\" beside it".to_owned()
-    });
+    check_firmware((create.bios, create.secure_boot), at, problems);
     let boot = at.at("boot");
     let from = |device| create.boot.contains(&device);
     problems.unless(
@@ -78,6 +75,18 @@ fn check(create: &file::Create, at: &KeyPath, problems: &mut Problems) {
             || "is there twice".to_owned(),
         );
     }
+}
+
+/// Only UEFI's firmware looks at who signed what it starts.
+pub(super) fn check_firmware(
+    (bios, secure_boot): (Firmware, bool),
+    at: &KeyPath,
+    problems: &mut Problems,
+) {
+    let signed = !secure_boot || bios == Firmware::Ovmf;
+    problems.unless(signed, &at.at("secure_boot"), || {
+        "expected bios = \"ovmf\" beside it".to_owned()
+    });
 }
 
 /// `STORAGE:KIND/FILE`.

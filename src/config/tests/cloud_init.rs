@@ -29,7 +29,7 @@ fn texts_stand_in_the_file_or_in_one_of_their_own() {
     let file = table(&format!("vendor_data_file = \"{}\"\n", path.display()));
     let read = settings(&file);
     let texts = read.templates["debian"].cloud_init.clone().expect("texts");
-    assert_eq!(texts.storage, "local");
+    assert_eq!(texts.storage, "local".into());
     assert_eq!(
         texts.user_data.as_deref(),
         Some("#!/bin/sh\necho {{ machine }}\n")

@@ -157,6 +157,25 @@ fn what_a_build_cannot_mean_is_an_error() {
         ),
         (
             built(
+                "kubernetes = \"1.34\"\nnic_model = \"e1000\"\nmtu = 9000",
+                "kubeadm",
+            ),
+            "template.debian.build.mtu = 9000: PVE sets it for virtio cards alone, and this one is e1000",
+        ),
+        (
+            built("kubernetes = \"1.34\"\nmtu = 500", "kubeadm"),
+            "template.debian.build.mtu = 500: expected an MTU, 576 to 65520, or 1 for the bridge's",
+        ),
+        (
+            built("kubernetes = \"1.34\"\nvlan = 4095", "kubeadm"),
+            "template.debian.build.vlan = 4095: expected a VLAN tag, 1 to 4094",
+        ),
+        (
+            built("kubernetes = \"1.34\"\nsecure_boot = true", "kubeadm"),
+            "template.debian.build.secure_boot = true: expected bios = \"ovmf\" beside it",
+        ),
+        (
+            built(
                 "kubernetes = \"1.34\"\nnic = [{ bridge = \"vmbr1\", ipconfig = \"ip=192.0.2.7/24\" }]",
                 "kubeadm",
             ),

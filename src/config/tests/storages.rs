@@ -2,19 +2,35 @@
 
 use super::{SMALL, errors, messages, parse};
 
-/// The small file with a template that is built, full clones and a further disk, each with this value of `storage`.
-fn with(storage: &str) -> [(&'static str, String); 4] {
+/// The small file with a template that is built, full clones, a further disk and ISOs for cloud-init, each with this value of a key for storages.
+fn with(storage: &str) -> [(&'static str, String); 7] {
     let of = |lines: &str| SMALL.replace("vmid = 8000", lines);
-    let build = format!(
-        "[template.debian.build]\nvmids = \"8000-8009\"\nvolume = \"local:import/a.qcow2\"\nkubernetes = \"1.34\"\nstorage = {storage}"
-    );
+    let built = |lines: &str| {
+        of(&format!(
+            "[template.debian.build]\nvmids = \"8000-8009\"\nvolume = \"local:import/a.qcow2\"\nkubernetes = \"1.34\"\n{lines}"
+        ))
+    };
+    let beside = |key: &str| built(&format!("storage = \"fast\"\n{key} = {storage}"));
     let create = format!("bridge = \"vmbr0\"\n[template.debian.create]\nstorage = {storage}");
     let sized = "[instance_type.s]\ndisk = \"20GiB\"";
     let full = format!("vmid = 8000\nclone = \"full\"\nstorage = {storage}");
     let disk =
         format!("vmid = 8000\n[[template.debian.disk]]\nsize = \"10GiB\"\nstorage = {storage}");
+    let isos = format!("vmid = 8000\n[template.debian.cloud_init]\nstorage = {storage}");
     [
-        ("template.debian.build.storage", of(&build)),
+        (
+            "template.debian.build.storage",
+            built(&format!("storage = {storage}")),
+        ),
+        (
+            "template.debian.build.image_storage",
+            beside("image_storage"),
+        ),
+        (
+            "template.debian.build.snippet_storage",
+            beside("snippet_storage"),
+        ),
+        ("template.debian.cloud_init.storage", of(&isos)),
         (
             "template.debian.create.storage",
             of(&create).replace("[instance_type.s]", sized),
@@ -38,6 +54,11 @@ fn a_name_and_a_list_of_names_are_storages() {
             }
             let both = storage.contains("slow");
             let wanted: &[&str] = if both { &["fast", "slow"] } else { &["fast"] };
+            if key.contains("cloud_init") {
+                assert!(allowed.is_empty(), "{key}: {allowed:?}");
+                assert_eq!(settings.broker.allow.iso_storages, *wanted, "{storage}");
+                continue;
+            }
             assert_eq!(*allowed, *wanted, "{key} = {storage}");
             if key.contains("disk") {
                 let disks = &settings.broker.allow.pools["small"].disks["scsi1"];
@@ -78,9 +99,10 @@ fn what_is_no_storage_is_told_with_its_key_value_and_line() {
             let is_there =
                 all.contains(&told) || (!said.starts_with([' ', '.', ':']) && all.contains(said));
             assert!(is_there, "{told:?} is not in {all}");
+            let own = key.rsplit('.').next().expect("a key");
             let line = text
                 .lines()
-                .position(|line| line == format!("storage = {storage}"));
+                .position(|line| line == format!("{own} = {storage}"));
             let line = line.expect("the key") + 1;
             let told = errors(&text);
             assert!(told.contains(&format!("test.toml:{line}:")), "{told}");

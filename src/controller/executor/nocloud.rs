@@ -11,6 +11,8 @@ use secrecy::SecretString;
 use tokio::time::{sleep, timeout};
 
 use crate::config::settings::CloudInitSettings;
+use crate::config::storage_names::StorageNames;
+use crate::controller::file_storages;
 use crate::controller::nocloud::{self, NocloudInput};
 use crate::model::facts::Facts;
 use crate::pve::{ConfigUpdate, FailureCause, IsoOwner, VmConfig, iso_name, iso_volume};
@@ -26,6 +28,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 const PAUSE: Duration = Duration::from_secs(1);
 /// Writes that PVE took after which a drive that still differs will always differ.
 const MAX_WRITES: u32 = 3;
+/// PVE's content type of the images.
+const ISO: &str = "iso";
 /// The CD drives that an image may come to, the one that PVE's own images are in first.
 const DRIVES: [&str; 4] = ["ide2", "ide3", "ide1", "ide0"];
 
@@ -90,10 +94,40 @@ pub(super) async fn placed(work: &Work) -> Result<(), Stop> {
     };
     let image = image(work, &texts, &config, &uuid).await?;
     let name = iso_name(&owner(work)?, work.mark.vmid, &image);
-    let volume = format!("{}:iso/{name}", texts.storage);
-    work.record(|entry| entry.written.image_storage = Some(texts.storage.clone()))?;
-    uploaded(work, &texts.storage, &name, &image).await?;
+    let storage = chosen_storage(work, &texts.storage).await?;
+    let volume = format!("{storage}:iso/{name}");
+    work.record(|entry| entry.written.image_storage = Some(storage.clone()))?;
+    uploaded(work, &storage, &name, &image).await?;
     inserted(work, &volume).await
+}
+
+/// The storage that the image comes to. Of a list it is the first that the host has for ISOs, and where one came before it stays with that
+/// while the host has it. A storage that is not available just now is tried where there is no other: PVE tells what is wrong with it.
+async fn chosen_storage(work: &Work, names: &StorageNames) -> Result<String, Stop> {
+    if !names.is_list() {
+        return Ok(names.first().to_owned());
+    }
+    let resources = work
+        .patiently("reading the resources", || work.pve.resources())
+        .await?;
+    let host = work.host()?;
+    let before = work.entry()?.written.image_storage;
+    let before = before.filter(|name| {
+        names.contains(name) && file_storages::lack(name, ISO, &host, &resources).is_none()
+    });
+    let of_host = resources.storages.get(&*host);
+    let has = |name: &&str| of_host.is_some_and(|of_host| of_host.contains_key(*name));
+    let chosen = || {
+        let taken = file_storages::choose(names, ISO, &host, &resources);
+        taken.or_else(|| names.iter().find(has)).map(str::to_owned)
+    };
+    before.or_else(chosen).ok_or_else(|| {
+        let why = file_storages::explain_none(names, ISO, &host, &resources);
+        let template = &work.mark.template;
+        Stop::Failed(format!(
+            "the ISO for cloud-init does not come to host {host}: {why}; name a storage that it has as storage in [template.{template}.cloud_init]"
+        ))
+    })
 }
 
 async fn image(
@@ -297,7 +331,7 @@ async fn written(
 
 /// Takes the image out and removes it once the node is Ready or the machine has failed, as far as that is possible in short time.
 pub(super) async fn take_out_image(work: &Work) {
-    if image_storages(work).is_empty() {
+    if !may_have_image(work) {
         return;
     }
     let gone = async {
@@ -317,7 +351,7 @@ pub(super) async fn give_up_image(work: &Work) {
 
 /// Removes the image of a VM that is gone.
 pub(super) async fn remove_image(work: &Work) {
-    if !image_storages(work).is_empty() {
+    if may_have_image(work) {
         tell(
             work,
             timeout(PATIENCE, remove_files(work, &BTreeSet::new()))
@@ -327,12 +361,32 @@ pub(super) async fn remove_image(work: &Work) {
     }
 }
 
-/// The storages on which an image of the machine's may be: the one that it was brought to, and the one that the file names now.
-fn image_storages(work: &Work) -> BTreeSet<String> {
+/// An image of the machine's may be somewhere: one was brought, or the file wants one now.
+fn may_have_image(work: &Work) -> bool {
     let entry = work.entry().ok();
-    let written = entry.and_then(|entry| entry.written.image_storage);
-    let now = texts(work).map(|texts| texts.storage.clone());
-    written.into_iter().chain(now).collect()
+    let brought = entry.is_some_and(|entry| entry.written.image_storage.is_some());
+    brought || texts(work).is_some()
+}
+
+/// The storages on which an image of the machine's may be: the one that it was brought to, and those that the file names now, of a list those
+/// that the host has.
+async fn image_storages(work: &Work) -> Result<BTreeSet<String>, Stop> {
+    let mut storages: BTreeSet<String> = work.entry()?.written.image_storage.into_iter().collect();
+    let Some(texts) = texts(work) else {
+        return Ok(storages);
+    };
+    if !texts.storage.is_list() {
+        storages.insert(texts.storage.first().to_owned());
+        return Ok(storages);
+    }
+    let resources = work
+        .patiently("reading the resources", || work.pve.resources())
+        .await?;
+    let host = work.host()?;
+    let names = texts.storage.iter();
+    let here = names.filter(|name| file_storages::lack(name, ISO, &host, &resources).is_none());
+    storages.extend(here.map(str::to_owned));
+    Ok(storages)
 }
 
 fn tell(work: &Work, gone: Option<Result<(), Stop>>) {
@@ -346,7 +400,7 @@ fn tell(work: &Work, gone: Option<Result<(), Stop>>) {
 
 /// No image of the machine's is on its host's storages. `proven`: those that were in its VM's drives.
 async fn remove_files(work: &Work, proven: &BTreeSet<String>) -> Result<(), Stop> {
-    for storage in image_storages(work) {
+    for storage in image_storages(work).await? {
         remove_files_on(work, &storage, proven).await?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-# containerd, kubelet and kubeadm. Behind prepare.sh, of which it has `family`, `apt`, `update_lists` and `fetch`.
+# containerd, kubelet and kubeadm. Behind prepare.sh, of which it has `family`, `apt`, `update_lists`, `fetch` and for dnf `runtime`.
 repository=${repository:-https://pkgs.k8s.io/core:/stable:}/v$minor
 if [ -n "$proxy" ]; then
   mkdir -p /etc/systemd/system/containerd.service.d
@@ -26,13 +26,18 @@ with_apt() {
 with_dnf() {
   printf '[kubernetes]\nname=Kubernetes\nbaseurl=%s/rpm/\nenabled=1\ngpgcheck=1\ngpgkey=%s/rpm/repodata/repomd.xml.key\nexclude=kubelet kubeadm kubectl cri-tools kubernetes-cni\n' \
     "$repository" "$repository" >/etc/yum.repos.d/kubernetes.repo
-  if ! dnf -q list --available containerd >/dev/null 2>&1; then
-    fetch https://download.docker.com/linux/centos/docker-ce.repo /etc/yum.repos.d/docker-ce.repo
-    runtime=containerd.io
-  else
+  if [ -z "$runtime" ]; then
     runtime=containerd
+    if ! dnf -q list --available containerd >/dev/null 2>&1; then runtime=containerd.io; fi
   fi
+  case $runtime in
+    containerd.io*) fetch https://download.docker.com/linux/centos/docker-ce.repo /etc/yum.repos.d/docker-ce.repo ;;
+  esac
   dnf -y install "$runtime"
+  # The version that `packages` pins stays, as kubelet and kubeadm do.
+  case $runtime in
+    containerd.io-*) sed -i '/^\[docker-ce-stable\]$/a exclude=containerd.io' /etc/yum.repos.d/docker-ce.repo ;;
+  esac
   exact=
   if [ -n "$patch" ]; then exact="-$patch"; fi
   dnf -y install --setopt=disable_excludes=kubernetes "kubelet$exact" "kubeadm$exact" cri-tools

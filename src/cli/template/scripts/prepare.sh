@@ -48,6 +48,16 @@ if [ "$family" = apt ]; then
     update-grub || true
   fi
 else
+  # What kubeadm.sh installs: the repository that containerd is in comes with it, and until then dnf knows no such package.
+  runtime=''
+  others=''
+  for package in $packages; do
+    case $method:$package in
+      kubeadm:containerd | kubeadm:containerd-[0-9]* | kubeadm:containerd.io | kubeadm:containerd.io-[0-9]*) runtime=$package ;;
+      *) others="$others $package" ;;
+    esac
+  done
+  packages=$others
   # shellcheck disable=SC2086 # a list of words
   dnf -y install ca-certificates curl qemu-guest-agent conntrack-tools ethtool iptables-nft socat $packages
   if command -v grub2-editenv >/dev/null 2>&1 && [ -f /etc/default/grub ]; then
