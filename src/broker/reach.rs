@@ -190,6 +190,7 @@ pub(super) fn told(policy: &BrokerPolicy, call: &AdmittedCall, body: &[u8]) -> O
         "disks" if call.param("content") != Some("images") => our_files(policy, body),
         "disks" => our_disks(policy, body),
         "pci-mappings" => mapped_devices(policy, body),
+        "mediated-left" => mediated_left(policy, body),
         "usb-mappings" => mapping_names(policy, "usb", body),
         "dir-mappings" => mapping_names(policy, "dir", body),
         "bridges" => bridges(policy, body),
@@ -226,11 +227,7 @@ pub(super) fn promise(policy: &BrokerPolicy, body: &[u8]) -> Option<Vec<u8>> {
         };
         if numbered("hostpci") && policy.gives_devices() {
             let device = PciUse::read(value.as_str().unwrap_or_default());
-            let text = device.map(|device| match device {
-                PciUse::Mapping(name) => format!("mapping={name}"),
-                PciUse::Device(address) => format!("host={address}"),
-            });
-            told.extend(text.map(|text| (key.clone(), json!(text))));
+            told.extend(device.map(|device| (key.clone(), json!(device.to_string()))));
             continue;
         }
         if !numbered("ipconfig") && !numbered("net") {
@@ -279,7 +276,30 @@ fn mapped_devices(policy: &BrokerPolicy, body: &[u8]) -> Option<Vec<u8>> {
         let map = entry.get("map").and_then(Value::as_array);
         let devices = map.into_iter().flatten().filter_map(Value::as_str);
         let devices: Vec<String> = devices.map(where_it_is).collect();
-        Some(json!({ "id": entry.get("id")?, "map": devices }))
+        let mut told = json!({ "id": entry.get("id")?, "map": devices });
+        if let Some(mark) = entry.get("mdev") {
+            told["mdev"] = mark.clone();
+        }
+        Some(told)
+    });
+    let told: Vec<Value> = told.collect();
+    Some(json!({ "data": told }).to_string().into_bytes())
+}
+
+/// Of the types of mediated devices of a mapping how many are left of those that machines get. `None` when the answer cannot be read.
+fn mediated_left(policy: &BrokerPolicy, body: &[u8]) -> Option<Vec<u8>> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let data = body.get("data")?;
+    sound::mediated(data).ok()?;
+    let types = policy.allow.types.values();
+    let devices = types.flat_map(|kind| &kind.pci);
+    let given: BTreeSet<&str> = devices
+        .filter_map(|device| device.mdev.as_deref())
+        .collect();
+    let rows = data.as_array()?.iter().map(Fields::of);
+    let told = rows.filter_map(|row| {
+        let mdev = row.text("type").filter(|mdev| given.contains(&**mdev))?;
+        Some(json!({ "type": mdev, "available": row.integer("available")? }))
     });
     let told: Vec<Value> = told.collect();
     Some(json!({ "data": told }).to_string().into_bytes())

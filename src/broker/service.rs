@@ -292,9 +292,9 @@ impl BrokerService {
             "resources" => self.saw(policy, &reply.body),
             "container-config" => return BrokerService::promise(policy, reply),
             "vm-config" => self.read_config(policy, call, &reply.body),
-            "disks" | "bridges" | "vnet-zones" | "pools" | "pci-mappings" | "usb-mappings"
-            | "dir-mappings" | "security-groups" | "firewall-rules" | "firewall-options"
-            | "cluster-firewall" => {
+            "disks" | "bridges" | "vnet-zones" | "pools" | "pci-mappings" | "mediated-left"
+            | "usb-mappings" | "dir-mappings" | "security-groups" | "firewall-rules"
+            | "firewall-options" | "cluster-firewall" => {
                 let Some(body) = reach::told(policy, call, &reply.body) else {
                     return Reply::not_sent("PVE's list cannot be read");
                 };

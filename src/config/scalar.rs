@@ -116,7 +116,7 @@ macro_rules! in_the_file {
 
 in_the_file!(
     Duration, Size, Cpu, Amount, VmidRange, TaintText, Price, Ratio, Overcommit, NodeCount,
-    MinSaving, Schedule, Threshold, PciText, FreeSpace
+    MinSaving, Schedule, Threshold, FreeSpace
 );
 
 // Below the macro, which it uses.

@@ -59,7 +59,7 @@ pub(super) fn pve_id(text: &str) -> bool {
 }
 
 /// The name of a mapping (`pve-configid`).
-pub(super) fn pve_config_id(text: &str) -> bool {
+pub(crate) fn pve_config_id(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     (2..=64).contains(&text.len())
         && text.starts_with(|first: char| first.is_ascii_alphabetic())

@@ -50,6 +50,7 @@ pub(super) fn begin(case: &mut CaseFields<'_>) -> Result<CaseWorld, CaseError> {
     regions::read(case, &mut stage)?;
     templates::check(case, &stage)?;
     add(case, &mut stage)?;
+    hosts::tell_mediated(&mut stage);
     Ok(stage)
 }
 

@@ -96,17 +96,18 @@ fn known_host(region: &Region, value: &CaseValue) -> Result<Arc<str>, CaseError>
     })
 }
 
-/// `[gpu, "0000:01:00.0"]`: devices of mappings, or certain ones by their addresses.
+/// `[gpu, "0000:01:00.0", "vgpu,mdev=nvidia-63"]`: devices of mappings, certain ones by their addresses, and mediated ones of either.
 fn devices(value: &CaseValue) -> Result<Vec<PciUse>, CaseError> {
     let names = texts(value)?.into_iter();
     let used = names.map(|name| {
-        if name.contains(':') {
-            PciUse::Device(name.into())
+        let text = if name.contains(':') {
+            name.to_owned()
         } else {
-            PciUse::Mapping(name.into())
-        }
+            format!("mapping={name}")
+        };
+        PciUse::read(&text).ok_or_else(|| value.expected("devices, as [gpu]"))
     });
-    Ok(used.collect())
+    used.collect()
 }
 
 /// `{0: 4Gi}`: memory by the host's NUMA nodes that it is bound to.

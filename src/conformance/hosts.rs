@@ -1,12 +1,12 @@
 //! Hosts of a case: CPUs, memory, load, PCI devices, storages, what their CPUs are to each other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::host_bounds::HostOverrides;
 use crate::model::policy::RegionPolicy;
 use crate::model::quantity::Quantity;
-use crate::model::region::{Host, HostLoad, Region, Storage};
+use crate::model::region::{Host, HostLoad, MediatedLeft, Region, Storage};
 use crate::model::time::Time;
 use crate::model::topology::HostTopology;
 
@@ -33,6 +33,8 @@ pub(super) struct CaseHost {
     name: Arc<str>,
     host: Host,
     devices: Vec<HostDevices>,
+    /// What is left of mediated devices, by mapping.
+    mediated: BTreeMap<Arc<str>, MediatedLeft>,
     storages: BTreeMap<Arc<str>, Storage>,
     topology: Option<HostTopology>,
     /// What the configuration says of it otherwise than of its region.
@@ -65,6 +67,24 @@ pub(super) fn read(case: &mut CaseFields<'_>, stage: &mut CaseWorld) -> Result<(
     Ok(())
 }
 
+/// What hosts have left of mediated devices is beside what VMs have that run now.
+pub(super) fn tell_mediated(stage: &mut CaseWorld) {
+    for region in stage.snapshot.regions.values_mut() {
+        let mut told = region.mediated.clone();
+        for (host, mappings) in &mut told {
+            let running = region.vms.iter();
+            let running = running.filter(|(_, vm)| vm.running && vm.host == *host);
+            let running: BTreeSet<u32> = running.map(|(vmid, _)| *vmid).collect();
+            for left in mappings.values_mut() {
+                left.running.clone_from(&running);
+            }
+        }
+        if !told.is_empty() {
+            region.mediated = told;
+        }
+    }
+}
+
 /// The hosts that a list or a map describes.
 pub(super) fn described(value: &CaseValue, now: Time) -> Result<Vec<CaseHost>, CaseError> {
     let hosts = named(value)?.into_iter();
@@ -87,6 +107,7 @@ impl CaseHost {
                 ..Host::default()
             },
             devices: Vec::new(),
+            mediated: BTreeMap::new(),
             storages: BTreeMap::new(),
             topology: None,
             own: HostOverrides::default(),
@@ -99,6 +120,9 @@ impl CaseHost {
         for (mapping, devices) in self.devices {
             let hosts = region.mappings.entry(mapping).or_default();
             hosts.insert(name.clone(), devices);
+        }
+        if !self.mediated.is_empty() {
+            region.mediated.insert(name.clone(), self.mediated);
         }
         if !self.storages.is_empty() {
             region.storages.insert(name.clone(), self.storages);
@@ -141,6 +165,7 @@ fn host(value: &CaseValue, name: Option<&String>, now: Time) -> Result<CaseHost,
     host.load = fields.with("load", load)?;
     host.bridges = fields.with("bridges", names)?;
     found.devices = fields.with("pci", devices)?.unwrap_or_default();
+    found.mediated = fields.with("mdev", mediated)?.unwrap_or_default();
     found.storages = fields.with("storages", storages)?.unwrap_or_default();
     found.own = own(&mut fields)?;
     fields.done()?;
@@ -204,6 +229,25 @@ fn devices(value: &CaseValue) -> Result<Vec<HostDevices>, CaseError> {
             addresses.collect::<Result<_, _>>()?
         };
         Ok((mapping, addresses))
+    });
+    mappings.collect()
+}
+
+/// `{vgpu: {nvidia-63: 4}}`: how many mediated devices of which types are left of a mapping, beside what guests and machines have that run.
+fn mediated(value: &CaseValue) -> Result<BTreeMap<Arc<str>, MediatedLeft>, CaseError> {
+    let expected = "mediated devices by mapping and type, as {vgpu: {nvidia-63: 4}}";
+    let entries = value.map().ok_or_else(|| value.expected(expected))?;
+    let mappings = entries.iter().map(|entry| {
+        let types = entry.value.map().ok_or_else(|| value.expected(expected))?;
+        let left = types.iter().map(|of| {
+            let mdev: Arc<str> = of.key.as_str().into();
+            Ok::<_, CaseError>((mdev, whole(&of.value)?))
+        });
+        let left = MediatedLeft {
+            left: left.collect::<Result<_, CaseError>>()?,
+            ..MediatedLeft::default()
+        };
+        Ok::<(Arc<str>, MediatedLeft), CaseError>((entry.key.as_str().into(), left))
     });
     mappings.collect()
 }

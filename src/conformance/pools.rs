@@ -160,12 +160,19 @@ fn sized(fields: &mut CaseFields<'_>, name: String) -> Result<Sized, CaseError> 
     })
 }
 
-/// `[gpu, gpu]`: a device of the mapping for each.
+/// `[gpu, gpu]`: a device of the mapping for each; `["vgpu,mdev=nvidia-63"]`: a mediated one of it.
 fn devices(value: &CaseValue) -> Result<Vec<PciDevice>, CaseError> {
     let names = texts(value)?.into_iter();
-    let devices = names.map(|name| PciDevice {
-        mapping: name.into(),
-        ..PciDevice::default()
+    let devices = names.map(|name| {
+        let (mapping, mdev) = match name.split_once(",mdev=") {
+            Some((mapping, mdev)) => (mapping, Some(mdev.into())),
+            None => (&*name, None),
+        };
+        PciDevice {
+            mapping: mapping.into(),
+            mdev,
+            ..PciDevice::default()
+        }
     });
     Ok(devices.collect())
 }

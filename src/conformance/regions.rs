@@ -57,6 +57,7 @@ fn region(
                 hosts: usual.hosts.clone(),
                 storages: usual.storages.clone(),
                 mappings: usual.mappings.clone(),
+                mediated: usual.mediated.clone(),
                 ..Region::default()
             }
         }
@@ -65,6 +66,7 @@ fn region(
         seen.hosts.clear();
         seen.storages.clear();
         seen.mappings.clear();
+        seen.mediated.clear();
         policy.topologies.clear();
         policy.hosts.clear();
         for host in hosts::described(value, stage.now)? {

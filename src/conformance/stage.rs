@@ -17,7 +17,7 @@ use crate::model::drift::Drift;
 use crate::model::mark::{Mark, Ownership};
 use crate::model::memory::{self, Memory};
 use crate::model::network::NicAddresses;
-use crate::model::pci::PciUse;
+use crate::model::pci::PciDevice;
 use crate::model::policy::{LEAVING_TAINT, Policy, RegionPolicy, STARTUP_TAINT, Terms, ZONE_LABEL};
 use crate::model::region::{GuestKind, Machine, MachineVm, Region, Step, Vm};
 use crate::model::report::PodVerdict;
@@ -265,8 +265,7 @@ impl CaseWorld {
         let kind = self.policy.instance_types.get(mark.instance_type.as_str());
         let (cpus, memory) = kind.map_or((0, 0), |kind| (kind.cores, kind.memory));
         let devices = kind.iter().flat_map(|kind| &kind.pci);
-        let devices = devices.map(|device| PciUse::Mapping(device.mapping.clone()));
-        let devices = devices.collect();
+        let devices = devices.map(PciDevice::taken).collect();
         // The journal of a machine on its way has the terms under which it was planned.
         let planned = kind.filter(|_| step < Step::Done);
         let pool = self.policy.pools.get(mark.pool.as_str());

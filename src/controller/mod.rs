@@ -29,6 +29,7 @@ pub mod journal;
 mod kept_space;
 mod loads;
 pub mod machines;
+mod mediated;
 mod named_parts;
 pub mod nocloud;
 pub mod nominations;

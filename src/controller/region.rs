@@ -2,7 +2,8 @@
 //! only when something about them changed or the last reading is old.
 //!
 //! Calls in a steady state: two per poll, plus at most one more, a re-reading, a host's clock, its bridges or a storage's kept space: six a minute at the
-//! default interval, whatever the number of VMs. The mappings of PCI devices are one more, where machines get some, and so are a machine's rules with each
+//! default interval, whatever the number of VMs. The mappings of PCI devices are one more, where machines get some, so is what is left of mediated
+//! devices on each host that can have them, where machines get such, and so are a machine's rules with each
 //! reading of its configuration, where the file names security groups, and each host's load once a minute where a pool bounds that. Security groups,
 //! mappings and rules for tags that the file needs are read at once, and then in turns with these.
 
@@ -23,6 +24,7 @@ use crate::controller::inspection;
 use crate::controller::kept_space::KeptSpace;
 use crate::controller::loads::HostLoads;
 use crate::controller::machines::{LastVmConfig, Observed};
+use crate::controller::mediated::MediatedBook;
 use crate::controller::named_parts::{self, NamedPartBook, NamedParts, PartsThere};
 use crate::controller::region::silent_hosts::SilentHosts;
 use crate::controller::storage_backings::StorageBackings;
@@ -192,6 +194,7 @@ pub struct RegionWatcher {
     loads: HostLoads,
     bridges: HostBridges,
     kept_space: KeptSpace,
+    mediated: MediatedBook,
     backings: StorageBackings,
     named_parts: NamedPartBook,
     clocks: HostClocks,
@@ -221,6 +224,7 @@ impl RegionWatcher {
             loads: HostLoads::default(),
             bridges: HostBridges::default(),
             kept_space: KeptSpace::default(),
+            mediated: MediatedBook::default(),
             backings: StorageBackings::default(),
             named_parts: NamedPartBook::default(),
             clocks: HostClocks::default(),
@@ -311,14 +315,15 @@ impl RegionWatcher {
         unread::complete(&mut resources, &status, &self.last.vms);
         self.silent.keep(|host| resources.is_online(host));
         self.silent.ask_again(&self.client).await;
+        self.read_mappings().await;
         self.ask_hosts(&resources).await;
         self.kept_space.apply(&mut resources);
-        self.read_mappings().await;
         self.tell_backings(&mut resources).await;
         self.read_new_parts(&resources).await;
         let mut region = Region {
             quorate: status.quorate,
             mappings: self.mappings.clone(),
+            mediated: self.mediated.told().clone(),
             lacking: self.named_parts.lacking(&self.named_parts(&resources)),
             ..Region::default()
         };

@@ -415,6 +415,9 @@ fn of_room(host: &str, refusal: &HostRefused, pool: &str) -> Option<String> {
         HostRefused::UnknownMapping { mapping } | HostRefused::NoDevice { mapping } => {
             format!("map a device of {host} as {mapping} (Datacenter, Resource Mappings)")
         }
+        HostRefused::MediatedDevices { mapping, mdev, .. } => {
+            format!("free a mediated device {mdev} of {mapping} on {host}")
+        }
         HostRefused::Devices { mapping, .. } => {
             format!("free a device of {mapping} on {host}")
         }

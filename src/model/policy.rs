@@ -1,6 +1,6 @@
 //! What is wanted: the configuration as the brain reads it, resolved and validated.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
@@ -58,17 +58,6 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The mappings of PCI devices that machines in a region may get some of.
-    pub fn mappings_in(&self, region: &str) -> BTreeSet<&Arc<str>> {
-        let types = self.pools_in(region);
-        let types = types.map(|(_, pool)| pool);
-        let types = types.flat_map(|pool| &pool.instance_types);
-        let types = types.filter_map(|name| self.instance_types.get(name));
-        types
-            .flat_map(|kind| kind.pci.iter().map(|device| &device.mapping))
-            .collect()
-    }
-
     /// Whether some machines in a region get CPUs of their own.
     pub fn pins_in(&self, region: &str) -> bool {
         self.pools_in(region).any(|(_, pool)| pool.pinning.cpus)

@@ -45,6 +45,10 @@ pub struct Region {
     /// the devices.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub mappings: BTreeMap<Arc<str>, MappedDevices>,
+    /// What hosts have left of mediated devices, by host and mapping: as they told it when they were asked last. Of one that did not tell
+    /// there is nothing.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub mediated: BTreeMap<Arc<str>, BTreeMap<Arc<str>, MediatedLeft>>,
     /// What machines here have by the file and PVE does not have, or does not let them have, as far as that was read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lacking: Vec<LackingPart>,
@@ -52,6 +56,16 @@ pub struct Region {
 
 /// The devices of a mapping by host: each by its address, or the addresses of its functions.
 pub type MappedDevices = BTreeMap<Arc<str>, Vec<Arc<str>>>;
+
+/// What is left of a mapping's mediated devices on a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MediatedLeft {
+    /// How many more PVE can make, by type. Of a type that is not in it there is none.
+    pub left: BTreeMap<Arc<str>, u32>,
+    /// The VMs that ran there when it was asked: what is left is beside what they have.
+    pub running: BTreeSet<u32>,
+}
 
 /// A PVE node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -46,7 +46,7 @@ pub struct Report {
     /// By region, every storage that disks of machines are on or go to: a shared one under its name, any other under `HOST/NAME`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub storages: StorageStates,
-    /// By region, mapping and host the PCI devices of the mappings that instance types name. A mapping that PVE does not show has no host.
+    /// By region, mapping and host the PCI devices of the mappings that instance types name; mediated ones by mapping and type, as `vgpu,mdev=nvidia-63`. A mapping that PVE does not show has no host.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub devices: DeviceStates,
     /// By region, host and number of the NUMA node the CPUs that machines can get for themselves, where some pool's machines get some.

@@ -10,7 +10,8 @@ use super::types::{
 };
 use super::vm_config::VmConfig;
 use super::{
-    FirewallRule, TagRules, bridges, building, calls, isos, kept_space, sound, storage_backings,
+    FirewallRule, TagRules, bridges, building, calls, isos, kept_space, mediated, sound,
+    storage_backings,
 };
 use crate::model::foreign::steers;
 use crate::model::region;
@@ -83,7 +84,7 @@ proptest! {
         for bridge in bridges.values() {
             let _ = (bridge.mtu(), bridge.passes(20), bridge.addresses().count());
         }
-        let _ = (FirewallRule::read_all(&rows), calls::read_mappings(&rows), storage_backings::read(&rows), kept_space::read(&data));
+        let _ = (FirewallRule::read_all(&rows), calls::read_mappings(&rows), storage_backings::read(&rows), kept_space::read(&data), mediated::read(&rows));
         let _ = (TagRules::read(&data).allows("prod"), isos::read(&rows), building::read_snippets(&rows));
         if let TaskState::Failed(text) | TaskState::Warnings(text) = TaskState::read(&data) {
             prop_assert!(!text.chars().any(steers), "{text:?}");

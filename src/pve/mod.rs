@@ -17,6 +17,7 @@ mod host_mappings;
 mod isos;
 mod kept_space;
 mod load;
+mod mediated;
 mod names;
 mod pem;
 pub mod perl;

@@ -1,7 +1,7 @@
 //! The names of the daemon's calls.
 
 /// Every call there is, by its name in metrics and errors.
-pub const CALLS: [&str; 45] = [
+pub const CALLS: [&str; 47] = [
     "active_tasks",
     "add_security_group",
     "agent_exec",
@@ -23,6 +23,8 @@ pub const CALLS: [&str; 45] = [
     "host_time",
     "isos",
     "kept_space",
+    "mediated_left",
+    "mediated_mappings",
     "move_to_pool",
     "node_status",
     "pci_mappings",

@@ -88,10 +88,13 @@ fn has_readable_addresses(value: &str) -> bool {
 /// Whether a device is named as PVE names them.
 fn is_device(device: &PciUse) -> bool {
     match device {
-        PciUse::Mapping(name) => name
+        PciUse::Mapping(name) | PciUse::Mdev { mapping: name, .. } => name
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)),
-        PciUse::Device(addresses) => addresses.split(';').all(|address| {
+        PciUse::Device(addresses)
+        | PciUse::MdevOf {
+            device: addresses, ..
+        } => addresses.split(';').all(|address| {
             let address = address.trim();
             let fits = |byte: u8| byte.is_ascii_hexdigit() || b":.".contains(&byte);
             address.contains(':') && address.bytes().all(fits)
@@ -125,6 +128,17 @@ pub(crate) fn mappings(data: &Value) -> Result<(), Unsound> {
         };
         if !devices.iter().all(fits) {
             return Err(odd(row, "map"));
+        }
+    }
+    Ok(())
+}
+
+/// `/nodes/{node}/hardware/pci/{mapping}/mdev`: each type with its number. A number that cannot be read may be any.
+pub(crate) fn mediated(data: &Value) -> Result<(), Unsound> {
+    for row in rows(data)? {
+        word(row, "type")?.ok_or_else(|| odd(row, "type"))?;
+        if row.get("available").and_then(perl::integer).is_none() {
+            return Err(odd(row, "available"));
         }
     }
     Ok(())
@@ -351,6 +365,26 @@ mod tests {
             assert!(mappings(&damaged).is_err(), "{key}: {value}");
         }
         assert!(mappings(&json!({})).is_err());
+    }
+
+    #[test]
+    fn mediated_devices_of_which_one_number_cannot_be_read_are_none() {
+        let good = json!([{"type": "nvidia-63", "available": 4, "description": "frl_config=60\nmax"}, {"type": "nvidia-64", "available": "0", "name": "GRID T4-2Q"}]);
+        assert_eq!(mediated(&good), Ok(()));
+        assert_eq!(mediated(&json!([])), Ok(()));
+        for (key, value) in [
+            ("type", Value::Null),
+            ("type", json!("")),
+            ("type", json!(63)),
+            ("available", Value::Null),
+            ("available", json!("many")),
+            ("available", json!([])),
+        ] {
+            let mut damaged = good.clone();
+            damaged[0][key] = value.clone();
+            assert!(mediated(&damaged).is_err(), "{key}: {value}");
+        }
+        assert!(mediated(&json!({})).is_err());
     }
 
     #[test]

@@ -79,6 +79,10 @@ async fn place(client: &Client) {
 /// Calls about images of CDs.
 async fn mappings(client: &Client) {
     client.pci_mappings().await.expect("of PCI devices");
+    let left = client.mediated_left("pve1", "vgpu").await;
+    left.expect("mediated devices");
+    let marked = client.mediated_mappings().await;
+    marked.expect("marked mappings");
     client.usb_mappings().await.expect("of USB devices");
     client.dir_mappings().await.expect("of directories");
 }
@@ -147,8 +151,10 @@ pub(crate) async fn all_calls() -> Vec<PveRequest> {
             "resources" => json!([{"type": "node", "node": "pve1", "status": "online"}]),
             "vm_config" => json!({"digest": "abc"}),
             "vm_status" => json!({"status": "stopped"}),
-            "active_tasks" | "dir_mappings" | "firewall_rules" | "pci_mappings"
-            | "security_groups" | "usb_mappings" => json!([]),
+            "active_tasks" | "dir_mappings" | "firewall_rules" | "mediated_left"
+            | "mediated_mappings" | "pci_mappings" | "security_groups" | "usb_mappings" => {
+                json!([])
+            }
             "cluster_firewall" | "firewall_options" | "guest_promise" => json!({}),
             _ => Value::Null,
         })

@@ -225,11 +225,12 @@ impl<W: SerializeSeq> StateChanges<W> {
                 storages,
                 templates,
                 mappings,
+                mediated,
                 lacking,
             } = &**new;
             self.path.push(Cow::Owned(name.to_string()));
             compare!(self, old, whole: quorate, lacking);
-            compare!(self, old, map: hosts, vms, storages, templates, mappings);
+            compare!(self, old, map: hosts, vms, storages, templates, mappings, mediated);
             self.path.pop();
         }
     }

@@ -1,5 +1,6 @@
 //! The program against the simulators on the wire: `check --live`, `kubeconfig`, `run`.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -457,6 +458,38 @@ fn check_live_looks_at_mappings_that_options_name() {
     for words in [
         "ok: template debian: mapping of USB devices key",
         "ok: template debian: mapping of directories data",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+}
+
+/// Parts of cards: the mapping's mark, and on each host how many of the type are left.
+#[test]
+fn check_live_looks_at_mediated_devices() {
+    let kind = "[instance_type.small]";
+    let with = format!("{kind}\npci = [{{ mapping = \"vgpu\", mdev = \"nvidia-63\" }}]");
+    let changes = [(kind, &*with)];
+    let mut spec = PveSpec::default();
+    let more = ["Mapping.Use", "VM.Config.HWType"].map(str::to_owned);
+    spec.tokens[0].acl[0].privileges.extend(more);
+    let card = "0000:41:00.0".to_owned();
+    let hosts = ["pve1", "pve2"].map(|host| (host.to_owned(), vec![card.clone()]));
+    spec.mappings = [("vgpu".to_owned(), hosts.into())].into();
+    for (host, mdev) in [("pve1", "nvidia-63"), ("pve2", "nvidia-64")] {
+        let types = BTreeMap::from([(mdev.to_owned(), 3)]);
+        let cards = BTreeMap::from([(card.clone(), types)]);
+        spec.mediated.insert(host.to_owned(), cards);
+    }
+    let (code, said) = check_changed(&spec, TEMPLATE, "9100-9120", &changes);
+    assert_eq!(code, Some(1), "{said}");
+    let words = "the mapping vgpu is not marked for mediated devices, and PVE starts no machine with one of it; mark it (Datacenter, Resource Mappings: Use with Mediated Devices)";
+    assert!(said.contains(words), "{said}");
+    spec.mdev_mappings.insert("vgpu".to_owned());
+    let (_, said) = check_changed(&spec, TEMPLATE, "9100-9120", &changes);
+    assert!(!said.contains("marked"), "{said}");
+    for words in [
+        "3 more mediated devices nvidia-63 of the mapping vgpu on pve1",
+        "pve2 has no mediated device nvidia-63 of the mapping vgpu: its types are nvidia-64",
     ] {
         assert!(said.contains(words), "{words:?} is not in {said}");
     }

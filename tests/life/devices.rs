@@ -238,3 +238,82 @@ fn huge_pages_for_pods_are_no_memory_of_other_pods() {
         }
     });
 }
+
+/// A card of which two machines can have a part, on one of two hosts, and a pool for them. Each machine has one part.
+fn vgpus() -> Scene {
+    let pool = "
+[instance_type.vgpu]
+cores = 2
+memory = \"4GiB\"
+disk = \"20GiB\"
+pci = [{ mapping = \"vgpu\", mdev = \"nvidia-63\" }]
+extended = { \"nvidia.com/gpu\" = 1 }
+[pool.cards]
+template = \"debian\"
+instance_types = [\"vgpu\"]
+max = 4
+[scale_up]";
+    let config = HASTY.replace("[scale_up]", pool.trim_start());
+    assert_ne!(config, HASTY);
+    let mut pve = PveSpec::default();
+    pve.hosts.truncate(2);
+    let card = "0000:41:00.0".to_owned();
+    let hosts = BTreeMap::from([("pve2".to_owned(), vec![card.clone()])]);
+    pve.mappings.insert("vgpu".to_owned(), hosts);
+    pve.mdev_mappings.insert("vgpu".to_owned());
+    let types = [("nvidia-63", 2), ("nvidia-64", 1)];
+    let types = types.map(|(mdev, most)| (mdev.to_owned(), most));
+    let cards = BTreeMap::from([(card, types.into())]);
+    pve.mediated.insert("pve2".to_owned(), cards);
+    Scene::of(WorldSpec {
+        seed: 5,
+        pve,
+        kube: KubeSpec::default(),
+        guests: GuestSpec {
+            device_resource: GPU.to_owned(),
+            ..GuestSpec::default()
+        },
+        config,
+    })
+}
+
+/// Three pods ask for a part of a card that makes two: two machines start, and the third pod waits with the reason. When the pods have gone the
+/// machines go.
+#[test]
+fn as_many_machines_as_a_card_has_parts_and_they_go_with_their_pods() {
+    simulate(async {
+        let scene = vgpus();
+        let mut first = (String::new(), BTreeMap::new(), Vec::new());
+        let acts = async {
+            tokio::time::sleep(Duration::from_mins(6)).await;
+            let turn = scene.world.turns.borrow().clone().expect("a turn");
+            let told = turn.decision.report.devices["default"]["vgpu,mdev=nvidia-63"].clone();
+            let told = told.into_iter().map(|(host, of)| {
+                let machines = of.machines.values().sum::<u32>();
+                (host.to_string(), of.has, of.free, machines, of.note)
+            });
+            first = (said(&scene), devices(&scene), told.collect());
+            std::future::pending::<()>().await;
+        };
+        let work = Workload::visit("train", 3, training(), Span::minutes(10));
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, work, Duration::from_mins(40)) => {}
+            () = acts => {}
+        }
+        let (said, had, told) = first;
+        assert_eq!(had.len(), 2, "{had:?}");
+        let wanted = Some("mapping=vgpu,mdev=nvidia-63");
+        assert!(
+            had.values().all(|device| device.as_deref() == wanted),
+            "{had:?}"
+        );
+        let words = "the mapping vgpu has 2 mediated devices nvidia-63 on the host pve2, 0 of them free, one of this type takes 1";
+        assert!(said.contains(words), "{said}");
+        let words = "the mapping vgpu has no PCI device on the host pve1";
+        assert!(said.contains(words), "{said}");
+        assert_eq!(told, [("pve2".to_owned(), 2, 0, 2, None)]);
+        assert_eq!(scene.findings(), Vec::<String>::new());
+        assert!(devices(&scene).is_empty(), "{:?}", devices(&scene));
+    });
+}

@@ -1,11 +1,12 @@
 //! Rules for the PCI devices that new machines get of their host.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::hosts::{gone, is_made, kind};
 use super::together::PlannedActions;
 use super::{Case, CheckResult, CheckRule, ensure, refuse};
-use model::pci::{PciUse, share_a_device};
+use model::pci::{PciDevice, PciUse, share_a_card, share_a_device};
 use model::region::{GuestKind, Machine, Region};
 
 /// Whether a host has a device of its own for each that the planned machines get, beside those of all its guests.
@@ -19,8 +20,8 @@ pub(super) fn are_free(
         .iter()
         .filter(|(action, _)| *action.target.region == *region && *action.target.host == *host);
     let kinds = here.filter_map(|(_, mark)| kind(case, &mark.instance_type));
-    let wanted: Vec<&str> = kinds
-        .flat_map(|kind| kind.pci.iter().map(|device| &*device.mapping))
+    let wanted: Vec<PciUse> = kinds
+        .flat_map(|kind| kind.pci.iter().map(PciDevice::taken))
         .collect();
     if wanted.is_empty() {
         return Ok(());
@@ -42,34 +43,116 @@ pub(super) fn are_free(
     let mut given = DeviceAssignment::of(seen, host);
     let taken = taken(case, seen, (region, host));
     // First who has a certain device: a mapping may give another one instead.
-    for device in &taken {
+    for (_, device) in &taken {
         if let PciUse::Device(address) = device {
             given.withdraw(address);
         }
     }
-    for device in &taken {
+    for (_, device) in &taken {
         if let PciUse::Mapping(name) = device {
             // Guests that have more devices than there are share them: not at the same time.
             given.give(name);
         }
     }
-    for name in wanted {
-        ensure(given.give(name), CheckRule::Device, || {
-            format!("{host} has no free PCI device of the mapping {name} for each planned machine")
-        })?;
+    for device in &wanted {
+        if let PciUse::Mapping(name) = device {
+            ensure(given.give(name), CheckRule::Device, || {
+                format!(
+                    "{host} has no free PCI device of the mapping {name} for each planned machine"
+                )
+            })?;
+        }
     }
-    Ok(())
+    let cards = Cards { seen, host };
+    wanted
+        .iter()
+        .try_for_each(|one| cards.has_for(one, &wanted, &taken))
+}
+
+/// The cards of a host, for whole devices and mediated ones.
+struct Cards<'a> {
+    seen: &'a Region,
+    host: &'a str,
+}
+
+impl Cards<'_> {
+    /// The addresses on one of which a device is.
+    fn places(&self, device: &PciUse) -> Vec<Arc<str>> {
+        match device {
+            PciUse::Device(address)
+            | PciUse::MdevOf {
+                device: address, ..
+            } => vec![address.clone()],
+            PciUse::Mapping(name) | PciUse::Mdev { mapping: name, .. } => {
+                let hosts = self.seen.mappings.get(name);
+                hosts
+                    .and_then(|hosts| hosts.get(self.host).cloned())
+                    .unwrap_or_default()
+            }
+        }
+    }
+
+    fn meet(&self, one: &PciUse, other: &PciUse, same: fn(&str, &str) -> bool) -> bool {
+        let others = self.places(other);
+        let places = self.places(one);
+        places
+            .iter()
+            .any(|place| others.iter().any(|other| same(place, other)))
+    }
+
+    /// Whether nobody has or gets cards in another way than a planned machine, and, if it gets a mediated device, whether the host told that
+    /// there is one for each who has none yet.
+    fn has_for(&self, one: &PciUse, wanted: &[PciUse], taken: &[(u32, PciUse)]) -> CheckResult {
+        let host = self.host;
+        let all = || wanted.iter().chain(taken.iter().map(|(_, device)| device));
+        let mixed = all().find(|other| {
+            one.mdev().is_some() != other.mdev().is_some() && self.meet(one, other, share_a_device)
+        });
+        ensure(mixed.is_none(), CheckRule::Device, || {
+            format!("cards of {host} are given whole and in parts ({one})")
+        })?;
+        let PciUse::Mdev { mapping, mdev } = one else {
+            return Ok(());
+        };
+        let told = self.seen.mediated.get(host);
+        let Some(told) = told.and_then(|told| told.get(mapping)) else {
+            let why = format!("{host} did not tell what is left of the mapping {mapping}");
+            return refuse(CheckRule::Device, why);
+        };
+        // Of VMs that ran when the host told it, it is taken off already.
+        let waiting = taken
+            .iter()
+            .filter(|(vmid, _)| !told.running.contains(vmid));
+        let waiting = waiting.map(|(_, device)| device).chain(wanted);
+        let near = waiting.filter(|other| {
+            let is_part = other.mdev().is_some();
+            is_part && self.meet(one, other, share_a_card)
+        });
+        let (same, others): (Vec<&PciUse>, Vec<&PciUse>) =
+            near.partition(|other| other.mdev() == Some(mdev));
+        ensure(others.is_empty(), CheckRule::Device, || {
+            format!("cards of {host} are promised to other types than {mdev}")
+        })?;
+        let left = told.left.get(mdev).copied().unwrap_or(0);
+        let enough = u32::try_from(same.len()).is_ok_and(|asked| asked <= left);
+        ensure(enough && !same.is_empty(), CheckRule::Device, || {
+            format!(
+                "{host} has {left} mediated devices {mdev} of the mapping {mapping} left, too few for each planned machine"
+            )
+        })
+    }
 }
 
 /// What guests and machines have on a host or will have, planned ones aside.
-fn taken(case: Case<'_>, seen: &Region, (region, host): (&str, &str)) -> Vec<PciUse> {
+fn taken(case: Case<'_>, seen: &Region, (region, host): (&str, &str)) -> Vec<(u32, PciUse)> {
     let mut all = Vec::new();
     let mut ours = BTreeSet::new();
     for machine in case.snapshot.machines.values() {
         if *machine.region == *region {
             ours.insert(machine.mark.vmid);
             if *machine.host == *host {
-                all.extend(of_machine(case, seen, machine));
+                let devices = of_machine(case, seen, machine).into_iter();
+                all.extend(devices.map(|device| (machine.mark.vmid, device)));
             }
         }
     }
@@ -77,7 +160,10 @@ fn taken(case: Case<'_>, seen: &Region, (region, host): (&str, &str)) -> Vec<Pci
         .vms
         .iter()
         .filter(|(vmid, vm)| *vm.host == *host && !vm.template && !ours.contains(*vmid));
-    all.extend(guests.flat_map(|(_, vm)| vm.devices.iter().flatten().cloned()));
+    all.extend(guests.flat_map(|(vmid, vm)| {
+        let devices = vm.devices.iter().flatten();
+        devices.map(|device| (*vmid, device.clone()))
+    }));
     all
 }
 
@@ -94,9 +180,7 @@ fn of_machine(case: Case<'_>, seen: &Region, machine: &Machine) -> Vec<PciUse> {
     let terms = machine.terms.as_ref().map(|terms| &terms.kind);
     let kind = terms.or_else(|| kind(case, &machine.mark.instance_type));
     let devices = kind.into_iter().flat_map(|kind| &kind.pci);
-    devices
-        .map(|device| PciUse::Mapping(device.mapping.clone()))
-        .collect()
+    devices.map(PciDevice::taken).collect()
 }
 
 /// Who could have which device of a host: as many as can be get one of their own.

@@ -4,7 +4,7 @@ use model::reasons::HostRefused;
 
 use crate::decision::turn::DecisionBuilder;
 use crate::index::StorageIndex;
-use crate::scale_up::devices::{DeviceRooms, TooFew};
+use crate::scale_up::devices::{DeviceRoom, DeviceRooms, TooFew};
 use crate::scale_up::pins::{CpuRooms, NoCpus};
 use crate::scale_up::storages::{Short, StorageAnswers, StorageRoom, Storages};
 use crate::simulation::disks::{Disks, Layouts, StorageIndexes};
@@ -64,9 +64,9 @@ impl Stores {
         self.storages.room(storage)
     }
 
-    /// By mapping and host, in the order of [`HostMappings::iter`]: how many devices there are, and how many of them are free.
-    pub(crate) fn devices(&self) -> impl Iterator<Item = (i64, i64)> {
-        self.devices.numbers()
+    /// By mapping and host, in the order of [`HostMappings::iter`].
+    pub(crate) fn devices(&self) -> impl Iterator<Item = &DeviceRoom> {
+        self.devices.iter()
     }
 
     /// Takes what a planned machine needs.

@@ -3,7 +3,7 @@
 use super::lab::{Lab, lab, verdict, why};
 use model::action::Kind;
 use model::pci::{PciDevice, PciUse};
-use model::region::{Step, Vm};
+use model::region::{MediatedLeft, Step, Vm};
 use model::report::PodVerdict;
 
 const GPU: &str = "nvidia.com/gpu";
@@ -236,4 +236,64 @@ fn a_type_with_two_devices_needs_both_on_one_host() {
     let lab = lab.edit_kind("g", |kind| kind.pci = vec![device("gpu"); 2]);
     let lab = asking(lab, 2);
     assert_eq!(made(&lab), cards_on(&["pve2"]));
+}
+
+/// A pool whose machines have a part of a card each. pve1 told that two more can be made, while VM 300 ran.
+fn in_parts() -> Lab {
+    let lab = carded(&[]).edit_kind("g", |kind| {
+        kind.pci = vec![PciDevice {
+            mdev: Some("nvidia-63".into()),
+            ..device("vgpu")
+        }];
+    });
+    let lab = mapped(lab, "vgpu", "pve1", &["0000:41:00.0"]);
+    asking(lab, 3).with(|lab| {
+        let region = lab.snapshot.regions.get_mut("home").expect("home");
+        let left = MediatedLeft {
+            left: [("nvidia-63".into(), 2)].into(),
+            running: [300].into(),
+        };
+        let told = [("vgpu".into(), left)];
+        region.mediated.insert("pve1".into(), told.into());
+    })
+}
+
+fn part(text: &str) -> Option<Vec<PciUse>> {
+    PciUse::read(text).map(|one| vec![one])
+}
+
+/// What stands with a number is who ran when it was told: who came and went since is counted right.
+#[test]
+fn parts_of_cards_are_those_that_are_left_less_what_others_were_promised_since() {
+    let count = |lab: Lab| made(&lab).len();
+    assert_eq!(count(in_parts()), 2);
+    // It ran when the host told what is left: that is beside it, and stays so when it stops.
+    let has = || part("mapping=vgpu,mdev=nvidia-63");
+    assert_eq!(count(guest(in_parts(), 300, "pve1", has())), 2);
+    // It started since, or is off.
+    assert_eq!(count(guest(in_parts(), 301, "pve1", has())), 1);
+    // On another host it takes nothing here.
+    assert_eq!(count(guest(in_parts(), 301, "pve2", has())), 2);
+    let by_address = part("0000:41:00.0,mdev=nvidia-63");
+    assert_eq!(count(guest(in_parts(), 301, "pve1", by_address)), 1);
+    let other = || part("mapping=vgpu,mdev=nvidia-64");
+    assert_eq!(count(guest(in_parts(), 300, "pve1", other())), 2);
+    assert_eq!(count(guest(in_parts(), 301, "pve1", other())), 0);
+}
+
+/// The table of devices has them by mapping and type.
+#[test]
+fn the_report_has_parts_of_cards_by_their_type() {
+    let lab = guest(in_parts(), 300, "pve1", part("mapping=vgpu,mdev=nvidia-63"));
+    let decision = guest(lab, 301, "pve1", part("mapping=vgpu,mdev=nvidia-63")).decide();
+    let devices = &decision.report.devices["home"];
+    assert_eq!(devices.len(), 1, "{devices:?}");
+    let there = &devices["vgpu,mdev=nvidia-63"]["pve1"];
+    assert_eq!((there.has, there.note.as_deref()), (3, None));
+    assert_eq!(there.guests, [(300, 1), (301, 1)].into());
+    let lab = guest(in_parts(), 301, "pve1", part("41:00"));
+    let there = lab.decide().report.devices["home"]["vgpu,mdev=nvidia-63"]["pve1"].clone();
+    assert_eq!((there.has, there.free), (2, 0));
+    let note = there.note.expect("it says why");
+    assert!(note.contains("promised whole"), "{note}");
 }

@@ -6,6 +6,7 @@
 //! against the VM's present configuration: [`against::check`] does that right before the call.
 
 pub(super) mod against;
+mod mediated;
 mod table;
 mod values;
 
@@ -15,6 +16,7 @@ mod tests;
 pub(super) use table::RULES;
 pub(super) use values::{disk_bytes, mark_of_clone as mark_of, our_cluster};
 
+use crate::config::syntax;
 use crate::pve::{self, HttpMethod, Upid};
 
 use super::form;
@@ -50,6 +52,8 @@ pub(super) enum PathSegment {
     Upid,
     /// A storage's name.
     Storage,
+    /// The name of a mapping of PCI devices, of which machines of some instance type get mediated ones.
+    Mapping,
     /// The storage before it, and that what follows is an ISO: `local:iso`.
     Isos,
     /// The name of an ISO for cloud-init of a VM in a range.
@@ -188,6 +192,9 @@ pub(super) fn admit(policy: &BrokerPolicy, raw: RawRequest<'_>) -> Result<Admitt
                 .map_err(|why| format!("parameter {}: {why}", param.name))?;
         }
     }
+    if let Some(mapping) = &place.mapping {
+        mediated::check_mapping(policy, mapping)?;
+    }
     if rule.needs == VmProof::Iso {
         place.vmid = Some(iso(policy, &place, &params)?);
     }
@@ -236,6 +243,7 @@ struct RequestPath {
     vmid: Option<u32>,
     task: Option<Upid>,
     storage: Option<String>,
+    mapping: Option<String>,
     position: Option<usize>,
 }
 
@@ -282,12 +290,16 @@ fn fits(pattern: &[PathSegment], segments: &[String]) -> Option<RequestPath> {
                 place.task = Some(upid);
             }
             PathSegment::Storage if values::is_storage(have) => place.storage = Some(have.clone()),
+            PathSegment::Mapping if syntax::pve_config_id(have) => {
+                place.mapping = Some(have.clone());
+            }
             PathSegment::Isos if place.is_isos(have) => {}
             PathSegment::Iso if pve::IsoFile::named(have).is_some() => {}
             PathSegment::Position => place.position = Some(values::position(have)?),
             PathSegment::Fixed(_)
             | PathSegment::Host
             | PathSegment::Storage
+            | PathSegment::Mapping
             | PathSegment::Isos
             | PathSegment::Iso => {
                 return None;

@@ -1,8 +1,8 @@
 //! The list. It holds exactly the calls of `pve::calls`; a test makes each of them and expects it
 //! here, and expects everything else of PVE's schema to be refused.
 
-use super::values;
 use super::{AllowRule, AllowedParam, BrokerPolicy, HttpMethod, PathSegment, VmProof};
+use super::{mediated, values};
 use PathSegment::{Fixed, Host, Iso, Isos, Position, Storage, Upid, Vmid};
 
 /// An optional parameter that appears once.
@@ -44,7 +44,7 @@ const fn hushed(param: AllowedParam) -> AllowedParam {
     }
 }
 
-const fn read(
+pub(super) const fn read(
     name: &'static str,
     path: &'static [PathSegment],
     params: &'static [AllowedParam],
@@ -121,6 +121,7 @@ pub(in crate::broker) static RULES: &[AllowRule] = &[
         &[Fixed("cluster"), Fixed("mapping"), Fixed("pci")],
         &[],
     ),
+    mediated::LEFT,
     read(
         "usb-mappings",
         &[Fixed("cluster"), Fixed("mapping"), Fixed("usb")],

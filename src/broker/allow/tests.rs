@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::broker::tests::world::policy;
+use crate::model::pci::PciDevice;
 use crate::pve::PveRequest;
 
 const FORM: &str = "application/x-www-form-urlencoded";
@@ -36,6 +37,7 @@ fn listed() -> BTreeSet<(String, String)> {
                     PathSegment::Vmid => "/{vmid}".to_owned(),
                     PathSegment::Upid => "/{upid}".to_owned(),
                     PathSegment::Storage => "/{storage}".to_owned(),
+                    PathSegment::Mapping => "/{pci-id-or-mapping}".to_owned(),
                     // PVE takes both as one name.
                     PathSegment::Isos => "/{volume}".to_owned(),
                     PathSegment::Iso => String::new(),
@@ -245,7 +247,15 @@ fn admitted(request: &PveRequest) -> Result<AdmittedCall, String> {
         content_type: request.body().is_some().then_some(FORM),
         body: body.as_bytes(),
     };
-    admit(&policy(), raw)
+    let mut policy = policy();
+    let kind = policy.allow.types.values_mut().next().expect("a type");
+    // What is left of mediated devices is asked where machines get some.
+    kind.pci.push(PciDevice {
+        mapping: "vgpu".into(),
+        mdev: Some("nvidia-63".into()),
+        ..PciDevice::default()
+    });
+    admit(&policy, raw)
 }
 
 #[test]
@@ -461,6 +471,7 @@ fn is_clean(call: &AdmittedCall) -> Result<(), String> {
             PathSegment::Vmid => call.vmid.is_some_and(|vmid| vmid.to_string() == **segment),
             PathSegment::Upid => plain("-%"),
             PathSegment::Storage => plain("-_."),
+            PathSegment::Mapping => plain("-_"),
             PathSegment::Isos => segment.ends_with("%3Aiso") && plain("-_.%"),
             PathSegment::Iso => segment.strip_suffix(".iso").is_some() && plain("-."),
             PathSegment::Position => call.position.is_some_and(|at| at.to_string() == **segment),

@@ -13,7 +13,7 @@ use crate::model::lacking::PartKind;
 use crate::model::policy::{InstanceType, PoolPolicy};
 use crate::model::region::MappedDevices;
 use crate::model::words;
-use crate::pve::CallError;
+use crate::pve::{CallError, Client};
 
 /// Looks at the devices of a region's instance types.
 pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
@@ -27,8 +27,8 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
     if settings.policy.mappings_in(name).is_empty() {
         return;
     }
-    match region.client.pci_mappings().await {
-        Ok(mappings) => judge(name, seen, &mappings, settings, findings),
+    match mapped(client, name, seen, settings).await {
+        Ok(mapped) => judge(name, seen, &mapped, settings, findings),
         Err(error) => {
             findings
                 .warning(format!(
@@ -38,6 +38,45 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
                 .mend(mends::of_call(&error, None));
         }
     }
+}
+
+/// What PVE tells of mappings of PCI devices.
+#[derive(Default)]
+struct MappedSeen {
+    mappings: BTreeMap<Arc<str>, MappedDevices>,
+    /// Those that are marked for mediated devices.
+    marked: BTreeSet<Arc<str>>,
+    /// By mapping and host how many mediated devices of which types are left.
+    left: BTreeMap<(Arc<str>, Arc<str>), Result<BTreeMap<Arc<str>, u32>, CallError>>,
+}
+
+/// Reads the mappings, and what is left of mediated devices on the hosts where machines may get some.
+async fn mapped(
+    client: &Client,
+    region: &str,
+    seen: &RegionSeen,
+    settings: &Settings,
+) -> Result<MappedSeen, CallError> {
+    let mut told = MappedSeen {
+        mappings: client.pci_mappings().await?,
+        ..MappedSeen::default()
+    };
+    let devices = settings.policy.devices_in(region);
+    if devices.iter().all(|(_, mdev)| mdev.is_none()) {
+        return Ok(told);
+    }
+    told.marked = client.mediated_mappings().await?;
+    let hosts = seen.resources.hosts.iter();
+    for (host, _) in hosts.filter(|(_, of)| of.online) {
+        for mapping in settings.policy.mediated_at(region, host) {
+            let hosts = told.mappings.get(mapping);
+            if hosts.is_some_and(|hosts| hosts.contains_key(host)) {
+                let left = client.mediated_left(host, mapping).await;
+                told.left.insert((mapping.clone(), host.clone()), left);
+            }
+        }
+    }
+    Ok(told)
 }
 
 /// Mappings of a kind that the options of templates name. PVE is asked where there are some.
@@ -95,18 +134,25 @@ fn pools<'a>(
 fn judge(
     region: &str,
     seen: &RegionSeen,
-    mappings: &BTreeMap<Arc<str>, MappedDevices>,
+    mapped: &MappedSeen,
     settings: &Settings,
     findings: &mut Findings,
 ) {
     for (name, pool, type_name, kind) in pools(region, settings) {
         let of = format!("pool {name}: instance type {type_name}");
-        let mut wanted: BTreeMap<&Arc<str>, usize> = BTreeMap::new();
+        let mut wanted: BTreeMap<(&Arc<str>, Option<&Arc<str>>), usize> = BTreeMap::new();
         for device in &kind.pci {
-            *wanted.entry(&device.mapping).or_default() += 1;
+            let what = (&device.mapping, device.mdev.as_ref());
+            *wanted.entry(what).or_default() += 1;
         }
-        for (mapping, count) in wanted {
-            judge_mapping(&of, (mapping, count), pool, (seen, mappings), findings);
+        for ((mapping, mdev), count) in wanted {
+            // One device makes several mediated ones.
+            let count = if mdev.is_some() { 1 } else { count };
+            let mappings = (seen, &mapped.mappings);
+            let usable = judge_mapping(&of, (mapping, count), pool, mappings, findings);
+            if let Some(mdev) = mdev.filter(|_| usable) {
+                judge_mediated(&of, (mapping, mdev), pool, mapped, findings);
+            }
         }
         if kind.pci.iter().any(|device| device.pcie) {
             judge_machine(&of, pool, seen, settings, findings);
@@ -120,14 +166,14 @@ fn judge_mapping(
     pool: &PoolPolicy,
     (seen, mappings): (&RegionSeen, &BTreeMap<Arc<str>, MappedDevices>),
     findings: &mut Findings,
-) {
+) -> bool {
     let Some(hosts) = mappings.get(mapping) else {
         findings
             .wrong(format!("{of}: PVE shows no mapping {mapping} of PCI devices"))
             .mend(format!(
                 "add it (Datacenter, Resource Mappings); a token sees it with Mapping.Use on /mapping/pci/{mapping}"
             ));
-        return;
+        return false;
     };
     let usable = hosts.iter().filter(|(host, devices)| {
         seen.resources.hosts.contains_key(*host) && pool.may_use(host) && devices.len() >= count
@@ -144,6 +190,58 @@ fn judge_mapping(
             .mend("add the host's devices to the mapping (Datacenter, Resource Mappings)");
     } else {
         findings.fine(format!("{of}: mapping {mapping}: {}", usable.join(", ")));
+    }
+    !usable.is_empty()
+}
+
+/// A mapping's mark for mediated devices, and on each host what is left of a type.
+fn judge_mediated(
+    of: &str,
+    (mapping, mdev): (&Arc<str>, &Arc<str>),
+    pool: &PoolPolicy,
+    mapped: &MappedSeen,
+    findings: &mut Findings,
+) {
+    if !mapped.marked.contains(mapping) {
+        findings
+            .wrong(format!(
+                "{of}: the mapping {mapping} is not marked for mediated devices, and PVE starts no machine with one of it"
+            ))
+            .mend("mark it (Datacenter, Resource Mappings: Use with Mediated Devices)");
+    }
+    let told = mapped.left.iter();
+    let told = told.filter(|((name, host), _)| name == mapping && pool.may_use(host));
+    for ((_, host), left) in told {
+        match left {
+            Err(error) => {
+                findings
+                    .warning(format!(
+                        "{of}: how many mediated devices of the mapping {mapping} are left on {host} could not be looked at, which takes Sys.Audit on /: {}",
+                        error.words()
+                    ))
+                    .mend(mends::of_call(error, None));
+            }
+            Ok(types) if types.contains_key(mdev) => {
+                let left = types.get(mdev).copied().unwrap_or_default();
+                findings.fine(format!(
+                    "{of}: {left} more mediated devices {mdev} of the mapping {mapping} on {host}"
+                ));
+            }
+            Ok(types) => {
+                let others = if types.is_empty() {
+                    "it lists no type".to_owned()
+                } else {
+                    format!("its types are {}", words::names(types.keys()))
+                };
+                findings
+                    .warning(format!(
+                        "{of}: {host} has no mediated device {mdev} of the mapping {mapping}: {others}"
+                    ))
+                    .mend(format!(
+                        "where none is in use there, correct mdev: `pvesh get /nodes/{host}/hardware/pci/{mapping}/mdev` lists the types"
+                    ));
+            }
+        }
     }
 }
 
@@ -254,8 +352,11 @@ max = 3
         });
         let (seen, mut findings) = (seen(config), Findings::default());
         passed_on("default", &seen, &settings, &mut findings);
-        let mappings = mappings.collect();
-        judge("default", &seen, &mappings, &settings, &mut findings);
+        let mapped = MappedSeen {
+            mappings: mappings.collect(),
+            ..MappedSeen::default()
+        };
+        judge("default", &seen, &mapped, &settings, &mut findings);
         findings.0.iter().map(ToString::to_string).collect()
     }
 
@@ -292,5 +393,54 @@ max = 3
             let [line] = bad[..] else { panic!("{said:?}") };
             assert!(line.contains(words), "{line}");
         }
+    }
+
+    #[test]
+    fn the_mark_and_the_types_of_mediated_devices_are_looked_at() {
+        let file = FILE.replace(
+            "pci = [\"gpu,pcie=1\"]",
+            "pci = [{ mapping = \"gpu\", mdev = \"nvidia-63\" }]",
+        );
+        let settings = parse(&file, "test").unwrap_or_else(|errors| panic!("{errors}"));
+        let seen = seen(&json!({"template": 1}));
+        let left = |types: &[(&str, u32)]| {
+            let types = types.iter().map(|(mdev, left)| (Arc::from(*mdev), *left));
+            Ok(types.collect())
+        };
+        let said = |marked: bool, left: Result<BTreeMap<Arc<str>, u32>, CallError>| {
+            let devices = vec![Arc::from("0000:41:00.0")];
+            let hosts = ["pve1", "pve2"].map(|host| (Arc::from(host), devices.clone()));
+            let at = |host: &str| (Arc::from("gpu"), Arc::from(host));
+            let mapped = MappedSeen {
+                mappings: [(Arc::from("gpu"), hosts.into())].into(),
+                marked: marked.then(|| Arc::from("gpu")).into_iter().collect(),
+                left: [(at("pve1"), left.clone()), (at("pve2"), left)].into(),
+            };
+            let mut findings = Findings::default();
+            judge("default", &seen, &mapped, &settings, &mut findings);
+            let lines = findings.0.iter().map(ToString::to_string);
+            lines.collect::<Vec<String>>().join("\n")
+        };
+        let of = "pool cards: instance type card:";
+        assert_eq!(
+            said(true, left(&[("nvidia-63", 3)])),
+            format!(
+                "ok: {of} mapping gpu: 1 device on pve1\nok: {of} 3 more mediated devices nvidia-63 of the mapping gpu on pve1"
+            )
+        );
+        let unmarked = said(false, left(&[("nvidia-63", 3)]));
+        let words = "the mapping gpu is not marked for mediated devices";
+        assert!(unmarked.contains(words), "{unmarked}");
+        let other = said(true, left(&[("nvidia-64", 0), ("nvidia-65", 1)]));
+        let words = "warning: pool cards: instance type card: pve1 has no mediated device nvidia-63 of the mapping gpu: its types are nvidia-64, nvidia-65";
+        assert!(other.contains(words) && !other.contains("pve2"), "{other}");
+        let none = said(true, left(&[]));
+        assert!(none.contains("it lists no type"), "{none}");
+        let error = CallError::new(
+            crate::pve::CallEffect::Refused,
+            "Permission check failed (/, Sys.Audit)",
+        );
+        let refused = said(true, Err(error));
+        assert!(refused.contains("which takes Sys.Audit on /"), "{refused}");
     }
 }

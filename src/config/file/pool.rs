@@ -32,7 +32,9 @@ pub struct InstanceTypeTable {
     /// off its memory, as a kubelet does ([machines](machines.md#huge-pages-for-pods)).
     pub extended: BTreeMap<String, Amount>,
     /// PCI devices that a VM of it gets of its host, each by the mapping that PVE has it in (Datacenter, Resource Mappings), with
-    /// PVE's options behind it: `"gpu"`, `"gpu,pcie=1,x-vga=1"`. See [hosts](hosts.md#pci-devices).
+    /// PVE's options behind it: `"gpu"`, `"gpu,pcie=1,x-vga=1"`. A part of a card (vGPU) is a table with the type of mediated device:
+    /// `{ mapping = "vgpu", mdev = "nvidia-63" }`, and `pcie`, `x-vga` or `rombar` where they are wanted. See
+    /// [hosts](hosts.md#pci-devices).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pci: Vec<PciText>,
     /// Labels that a node of it carries. A value may have [gaps](joining.md#gaps), such as `"{{ host }}"`.

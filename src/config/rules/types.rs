@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Problems, each, labels, name, shared};
 use crate::config::file::{self, ConfigFile};
 use crate::config::place::KeyPath;
-use crate::config::scalar::{Amount, Size};
+use crate::config::scalar::{Amount, PciText, Size};
 use crate::config::syntax;
 use crate::model::pci::MAX_DEVICES;
 use crate::model::policy::{InstanceType, Policy, Reserved};
@@ -378,6 +378,25 @@ fn check_pages(
     );
 }
 
+/// A machine's devices of one mapping are whole ones, or mediated ones of one type: a card that makes mediated devices is passed on whole to
+/// nobody, and what one type leaves for another is known once the first is there.
+fn check_mediated(devices: &[PciText], path: &KeyPath, problems: &mut Problems) {
+    for (position, PciText(device)) in devices.iter().enumerate() {
+        let mut before = devices[..position].iter();
+        let other = before
+            .find(|PciText(other)| other.mapping == device.mapping && other.mdev != device.mdev);
+        if other.is_some() {
+            problems.add(
+                &path.at(&position),
+                format!(
+                    "another entry has the mapping {} as well; expected both to be whole devices, or of one mdev type",
+                    device.mapping
+                ),
+            );
+        }
+    }
+}
+
 /// A type as the brain reads it, and what is wrong with all but its size.
 fn resolved(
     kind: &file::InstanceTypeTable,
@@ -401,6 +420,7 @@ fn resolved(
     problems.unless(most, &path.at("pci"), || {
         format!("expected at most {MAX_DEVICES} devices, as many as a VM can have")
     });
+    check_mediated(&kind.pci, &path.at("pci"), problems);
     InstanceType {
         cores: kind.cores.unwrap_or(1),
         pci: kind.pci.iter().map(|device| device.0.clone()).collect(),

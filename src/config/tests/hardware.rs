@@ -1,6 +1,6 @@
 //! What the file says of machines' hardware.
 
-use super::{SMALL, messages, parse};
+use super::{SMALL, errors, messages, parse};
 use crate::config::hardware::with_options;
 
 fn with(template: &str, pool: &str) -> String {
@@ -281,5 +281,57 @@ fn disks_have_options_and_limits() {
             format!("boot_disk = \"{slot}\"\n[template.debian.boot_disk_options]\n{lines}\n");
         let told = messages(&with(&lines, ""));
         assert!(told.contains(said), "{lines}: {told}");
+    }
+}
+
+/// A type with mediated devices, and what is wrong with an entry, by its place.
+#[test]
+fn parts_of_cards_are_tables_with_their_type() {
+    let of = |pci: &str| {
+        let devices = format!("memory = \"4GiB\"\nextended = {{ \"a.b/c\" = 1 }}\npci = {pci}");
+        SMALL.replace("memory = \"4GiB\"", &devices)
+    };
+    let text = of("[\"gpu,pcie=1\", { mapping = \"vgpu\", mdev = \"nvidia-63\", pcie = true }]");
+    let settings = parse(&text, "test.toml").unwrap_or_else(|e| panic!("{e}"));
+    let devices = &settings.policy.instance_types["s"].pci;
+    let values: Vec<String> = devices.iter().map(|device| device.value()).collect();
+    let wanted = ["mapping=gpu,pcie=1", "mapping=vgpu,mdev=nvidia-63,pcie=1"];
+    assert_eq!(values, wanted);
+    assert_eq!(&settings.broker.allow.types["s"].pci, devices);
+    for (pci, said) in [
+        (
+            "[{ mapping = \"vgpu\", mdev = \"nvidia.63\" }]",
+            "expected a type of mediated device as PVE calls it",
+        ),
+        ("[{ mapping = \"vgpu\", mdev = 63 }]", "found the number 63"),
+        (
+            "[{ mapping = \"1\", mdev = \"nvidia-63\" }]",
+            "expected the name of a mapping of PCI devices",
+        ),
+        (
+            "[{ mdev = \"nvidia-63\" }]",
+            "the key mapping is missing here",
+        ),
+        (
+            "[{ mapping = \"vgpu\", mdev = \"nvidia-63\", xvga = true }]",
+            "unknown key `xvga`",
+        ),
+        (
+            "[\"vgpu,mdev=nvidia-63\"]",
+            "for a mediated device, a table such as { mapping = \"vgpu\", mdev = \"nvidia-63\" }",
+        ),
+        (
+            "[\"vgpu\", { mapping = \"vgpu\", mdev = \"nvidia-63\" }]",
+            "another entry has the mapping vgpu as well; expected both to be whole devices, or of one mdev type",
+        ),
+        (
+            "[{ mapping = \"vgpu\", mdev = \"nvidia-63\" }, { mapping = \"vgpu\", mdev = \"nvidia-64\" }]",
+            "another entry has the mapping vgpu as well",
+        ),
+    ] {
+        let told = errors(&of(pci));
+        assert!(told.contains(said), "{pci}: {told}");
+        assert!(told.contains("test.toml:14:"), "{pci}: {told}");
+        assert!(told.contains("instance_type.s.pci"), "{pci}: {told}");
     }
 }

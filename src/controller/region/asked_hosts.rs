@@ -1,6 +1,6 @@
 //! What hosts are asked in a poll, and where the answers go: configurations, what guests are promised, and what not every poll asks: a host's
 //! load (each minute, where a pool bounds it), its clock, its bridges, the bytes that the file systems of its storages keep for root (twice an
-//! hour each), and, of the whole region, the definitions of storages, security groups, mappings and rules for tags. [Silent hosts](super::silent_hosts) are asked none of it.
+//! hour each), what it has left of mediated devices (each poll, where machines get some), and, of the whole region, the definitions of storages, security groups, mappings and rules for tags. [Silent hosts](super::silent_hosts) are asked none of it.
 
 use std::sync::Arc;
 
@@ -32,6 +32,7 @@ impl RegionWatcher {
         self.plan_configs(resources, now, &mut questions).await;
         self.plan_promises(resources, now, &mut questions);
         self.plan_loads(resources, now, &mut questions);
+        self.plan_mediated(resources, &mut questions);
         self.plan_new_bridges(resources, &mut questions);
         for (host, storage) in self.kept_space.unknown(resources, &self.silent) {
             questions.add(&host, HostQuestion::KeptSpace(storage));
@@ -211,6 +212,26 @@ impl RegionWatcher {
         }
     }
 
+    /// What hosts have left of mediated devices, if machines get some of a mapping that names them.
+    fn plan_mediated(&mut self, resources: &ClusterResources, questions: &mut HostQuestions) {
+        let hosts = self.asked_hosts(resources);
+        let named = hosts.filter_map(|host| {
+            let mut mappings = self.settings.policy.mediated_at(&self.name, host);
+            mappings.retain(|mapping| {
+                let here = self
+                    .mappings
+                    .get(*mapping)
+                    .and_then(|hosts| hosts.get(host));
+                here.is_some_and(|devices| !devices.is_empty())
+            });
+            (!mappings.is_empty()).then_some((host, mappings))
+        });
+        let named = named.collect();
+        for (host, mapping) in self.mediated.due(&named) {
+            questions.add(&host, HostQuestion::Mediated(mapping));
+        }
+    }
+
     /// The bridges of hosts that pools may use, if they were never asked.
     fn plan_new_bridges(&mut self, resources: &ClusterResources, questions: &mut HostQuestions) {
         let policy = &self.settings.policy;
@@ -254,6 +275,15 @@ impl RegionWatcher {
                 let told = bridges.ok().filter(|of| !of.is_empty());
                 let names = told.map(|of| of.into_keys().map(Arc::from).collect());
                 self.bridges.record(host.clone(), came, names);
+            }
+            HostAnswer::Mediated(mapping, told) => {
+                if let Ok(left) = told {
+                    let running = resources.guests.iter().filter(|(_, guest)| {
+                        guest.host == *host && guest.kind == GuestKind::Qemu && guest.running()
+                    });
+                    let running = running.map(|(vmid, _)| *vmid).collect();
+                    self.mediated.record(host, mapping, left, running);
+                }
             }
             HostAnswer::KeptSpace(storage, kept) => {
                 let at = (host.clone(), storage);

@@ -35,6 +35,8 @@ pub(super) enum HostQuestion {
     Load,
     /// Its bridges.
     Bridges,
+    /// What it has left of a mapping's mediated devices.
+    Mediated(Arc<str>),
     /// What the file system of a storage keeps for root. The storage may hang where the host does not: who does not answer this is not silent.
     KeptSpace(Arc<str>),
 }
@@ -47,6 +49,12 @@ impl fmt::Display for HostQuestion {
             HostQuestion::Promise(_, vmid) => write!(f, "what guest {vmid} is promised"),
             HostQuestion::Load => f.write_str("its load"),
             HostQuestion::Bridges => f.write_str("its bridges"),
+            HostQuestion::Mediated(mapping) => {
+                write!(
+                    f,
+                    "what mediated devices of the mapping {mapping} it has left"
+                )
+            }
             HostQuestion::KeptSpace(storage) => {
                 write!(f, "what the storage {storage} keeps for root")
             }
@@ -71,6 +79,8 @@ pub(super) enum HostAnswer {
     Load(Result<HostLoad, CallError>),
     /// Its bridges, by name.
     Bridges(Result<BTreeMap<String, Bridge>, CallError>),
+    /// How many of a mapping's mediated devices it has left, by type.
+    Mediated(Arc<str>, Result<BTreeMap<Arc<str>, u32>, CallError>),
     /// Bytes that are kept for root.
     KeptSpace(Arc<str>, Result<Option<i64>, CallError>),
 }
@@ -83,6 +93,7 @@ impl HostAnswer {
             HostAnswer::Promise(_, told) => told.as_ref().err(),
             HostAnswer::Load(told) => told.as_ref().err(),
             HostAnswer::Bridges(told) => told.as_ref().err(),
+            HostAnswer::Mediated(_, told) => told.as_ref().err(),
             HostAnswer::KeptSpace(_, told) => told.as_ref().err(),
         }
     }
@@ -234,6 +245,10 @@ impl AskedHost<'_> {
             }
             HostQuestion::Bridges => {
                 HostAnswer::Bridges(self.in_time(client.bridges(host).boxed()).await)
+            }
+            HostQuestion::Mediated(mapping) => {
+                let told = self.in_time(client.mediated_left(host, mapping).boxed());
+                HostAnswer::Mediated(mapping.clone(), told.await)
             }
             HostQuestion::KeptSpace(storage) => {
                 let told = self.in_time(client.kept_space(host, storage).boxed());

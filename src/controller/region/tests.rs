@@ -376,3 +376,57 @@ fn what_nobody_can_place_or_size_closes_hosts() {
         |vm| (vm.unread, vm.host) = (Some(ForeignText::new("odd")), "".into());
     assert_eq!(closed(unplaced), ["pve1", "pve2"]);
 }
+
+/// What is left of mediated devices is asked in each poll of the hosts that the mapping names and a pool may use, and where that fails it is not known.
+#[test]
+fn what_hosts_have_left_of_mediated_devices_is_read_where_machines_get_some() {
+    const MACHINES: &str = "[template.debian]\nvmid = 8000\n[instance_type.v]\ncores = 2\nmemory = \"4GiB\"\n\
+        pci = [{ mapping = \"vgpu\", mdev = \"nvidia-63\" }]\n[pool.v]\ntemplate = \"debian\"\ninstance_types = [\"v\"]\n\
+        exclude_hosts = [\"pve3\"]\nmax = 3\n";
+    in_virtual_time(async {
+        let mut pve = PveSpec::default();
+        let card = "0000:41:00.0".to_owned();
+        let hosts = ["pve2", "pve3"].map(|host| (host.to_owned(), vec![card.clone()]));
+        pve.mappings.insert("vgpu".to_owned(), hosts.into());
+        pve.mdev_mappings.insert("vgpu".to_owned());
+        let types = BTreeMap::from([("nvidia-63".to_owned(), 4)]);
+        for host in ["pve1", "pve2", "pve3"] {
+            let cards = BTreeMap::from([(card.clone(), types.clone())]);
+            pve.mediated.insert(host.to_owned(), cards);
+        }
+        let world = World::new(WorldSpec {
+            seed: 1,
+            pve,
+            kube: KubeSpec::default(),
+            guests: GuestSpec::default(),
+            config: format!("{CONFIG}{MACHINES}"),
+        });
+        let world = world.unwrap_or_else(|errors| panic!("{errors}"));
+        let AdminAct::AddMachine(mut spec) = stranger("theirs") else {
+            unreachable!("it adds a machine");
+        };
+        (spec.vmid, spec.host) = (300, "pve2".to_owned());
+        let device = "mapping=vgpu,mdev=nvidia-63".to_owned();
+        spec.config.insert("hostpci0".to_owned(), device);
+        let added = world.pve.administer(&AdminAct::AddMachine(spec));
+        added.expect("added");
+        let client = Client::new(Arc::new(RouterTransport::new(world.pve_way())));
+        let settings = world.settings.clone();
+        let mut watcher = RegionWatcher::new("default".into(), client, world.clock, settings);
+        let mut told = async || {
+            let observed = watcher.poll().await.expect("it is read");
+            observed.region.mediated.clone()
+        };
+        let first = told().await;
+        let hosts: Vec<&str> = first.keys().map(|host| &**host).collect();
+        assert_eq!(hosts, ["pve2"]);
+        let left = &first["pve2"]["vgpu"];
+        assert_eq!(left.left, BTreeMap::from([("nvidia-63".into(), 3)]));
+        assert_eq!(left.running, BTreeSet::from([300]));
+        let aim = Aim::Refuse("/api2/json/nodes/pve2/hardware");
+        world.pve_faults.aim(Some(aim));
+        assert_eq!(told().await, BTreeMap::new());
+        world.pve_faults.aim(None);
+        assert_eq!(told().await, first);
+    });
+}

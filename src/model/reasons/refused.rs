@@ -435,6 +435,34 @@ pub enum HostRefused {
         /// Devices of the type.
         asks: i64,
     },
+    /// Too few mediated devices of a type are left there.
+    MediatedDevices {
+        /// The mapping.
+        mapping: Arc<str>,
+        /// The type.
+        mdev: Arc<str>,
+        /// Those that are left, and those that VMs there have.
+        has: i64,
+        /// Those of them that no guest has and no machine under way will have.
+        free: i64,
+        /// Devices of the type of machine.
+        asks: i64,
+    },
+    /// A card of the mapping is in use, or promised, in another way: whole, or for another type of mediated device.
+    MixedDevices {
+        /// The mapping.
+        mapping: Arc<str>,
+        /// The type of mediated device; `None`: a whole device is wanted.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mdev: Option<Arc<str>>,
+    },
+    /// The host did not tell how many mediated devices it has left.
+    UntoldDevices {
+        /// The mapping.
+        mapping: Arc<str>,
+        /// The type.
+        mdev: Arc<str>,
+    },
     /// The NUMA nodes that PVE takes huge pages from for a machine without CPUs of its own have too little memory left, or are not there.
     HugePages {
         /// How many nodes, from the first on.

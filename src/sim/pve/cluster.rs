@@ -31,6 +31,7 @@ impl Pve {
             CallHandler::HaAdd => world.ha_add(asked),
             CallHandler::HaRemove => world.ha_remove(asked),
             CallHandler::Mappings => Ok(world.mappings(&asked.caller)),
+            CallHandler::MediatedLeft => Ok(world.mediated_left(&asked.node, asked)),
             CallHandler::UsbMappings => {
                 Ok(world.host_mappings(&asked.caller, "usb", &world.spec.usb_mappings))
             }

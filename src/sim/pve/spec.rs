@@ -1,6 +1,6 @@
 //! What a simulated cluster looks like at the start: hosts, storages, machines, users, timings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,11 @@ pub struct PveSpec {
     pub machines: Vec<MachineSpec>,
     /// Mappings of PCI devices: by name and host the addresses of the devices.
     pub mappings: BTreeMap<String, BTreeMap<String, Vec<String>>>,
+    /// The mappings of PCI devices that are marked for mediated devices (`mdev=1`).
+    pub mdev_mappings: BTreeSet<String>,
+    /// Devices that make mediated ones: by host and address how many of each type there can be. While one is in use for a type it makes no
+    /// others.
+    pub mediated: BTreeMap<String, BTreeMap<String, BTreeMap<String, u32>>>,
     /// Mappings of USB devices: by name the hosts that have one.
     pub usb_mappings: BTreeMap<String, Vec<String>>,
     /// Mappings of directories: by name the hosts that have one.
@@ -482,6 +487,8 @@ impl Default for PveSpec {
                 template(LOCAL_TEMPLATE, "debian-13-k8s-local", "local-lvm"),
             ],
             mappings: BTreeMap::new(),
+            mdev_mappings: BTreeSet::new(),
+            mediated: BTreeMap::new(),
             usb_mappings: BTreeMap::new(),
             dir_mappings: BTreeMap::new(),
             pools: vec!["k8s".to_owned()],

@@ -1,7 +1,7 @@
 //! What a call is: path, method, parameters, rights; and how a request finds its call.
 
 use super::schema::ParamSchema;
-use super::{calls, calls_of_admins, firewall, tags};
+use super::{calls, calls_of_admins, firewall, pci, tags};
 
 /// What a call does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,6 +29,7 @@ pub(super) enum CallHandler {
     HaAdd,
     HaRemove,
     Mappings,
+    MediatedLeft,
     UsbMappings,
     DirMappings,
     VNets,
@@ -149,7 +150,8 @@ pub(super) const fn call(
 /// Every call that the fake knows.
 pub(super) fn all() -> impl Iterator<Item = &'static ApiMethod> {
     let usual = calls::CALLS.iter().chain(calls_of_admins::CALLS);
-    usual.chain(firewall::CALLS).chain(tags::CALLS)
+    let more = usual.chain(firewall::CALLS).chain(tags::CALLS);
+    more.chain(pci::CALLS)
 }
 
 /// The call that a method and a path name, with the path's parameters decoded.

@@ -11,6 +11,7 @@ use super::disks::{CLOUDINIT_SIZE, DiskVolume, Drive, NewVolume, format_size};
 use super::facts::{MachineChange, Seen};
 use super::firewall::GuestRule;
 use super::isos::IsoExports;
+use super::pci::HeldDevice;
 use super::spec::{HostSpec, MachineSpec, PveSpec, StorageSpec};
 use super::tasks::WorkerTask;
 use crate::model::time::{Span, Time};
@@ -103,7 +104,7 @@ pub(super) struct SimVm {
     pub(super) pending: BTreeMap<String, Option<String>>,
     pub(super) run: Run,
     /// The PCI devices that it has while it runs.
-    pub(super) devices: BTreeSet<String>,
+    pub(super) devices: BTreeSet<HeldDevice>,
     /// Commands run by the agent; `None` while they run.
     pub(super) commands: BTreeMap<i64, Option<Result<GuestExecResult, String>>>,
     shown: Vec<(Time, Shown)>,

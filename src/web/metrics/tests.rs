@@ -455,6 +455,7 @@ fn counters_are_there_before_the_first_failure() {
         include_str!("../../pve/host_mappings.rs"),
         include_str!("../../pve/isos.rs"),
         include_str!("../../pve/kept_space.rs"),
+        include_str!("../../pve/mediated.rs"),
         include_str!("../../pve/placing.rs"),
         include_str!("../../pve/storage_backings.rs"),
     ]

@@ -183,7 +183,7 @@ fn facts(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> MachineFacts 
 fn parts(machine: &MachineView<'_>) -> MachineParts {
     let mut devices: BTreeMap<Arc<str>, u32> = BTreeMap::new();
     for device in machine.instance_type.iter().flat_map(|kind| &kind.pci) {
-        *devices.entry(device.mapping.clone()).or_default() += 1;
+        *devices.entry(device.called()).or_default() += 1;
     }
     MachineParts {
         template: machine.seen.mark.template.as_str().into(),

@@ -271,6 +271,9 @@ fn of_host(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Res
         HostRefused::UnknownMapping { .. }
         | HostRefused::NoDevice { .. }
         | HostRefused::Devices { .. }
+        | HostRefused::MediatedDevices { .. }
+        | HostRefused::MixedDevices { .. }
+        | HostRefused::UntoldDevices { .. }
         | HostRefused::UnreadDevices { .. } => of_devices(host, refusal, f),
         HostRefused::NoTopology
         | HostRefused::OtherTopology { .. }
@@ -351,6 +354,9 @@ fn of_devices(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::
                 "the mapping {mapping} has {devices} on the host {host}, {free} of them free, one of this type takes {asks}"
             )
         }
+        HostRefused::MediatedDevices { .. }
+        | HostRefused::MixedDevices { .. }
+        | HostRefused::UntoldDevices { .. } => of_mediated_devices(host, refusal, f),
         HostRefused::UnreadDevices {
             mapping,
             guest,
@@ -360,6 +366,56 @@ fn of_devices(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::
             "how many PCI devices of the mapping {mapping} are free on the host {host} is not known yet: the configuration of {} \
              there was not read, the first of them {guest}",
             count(*guests, "guest")
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Why a host has no part of a card for a machine, or no whole one since others have parts.
+fn of_mediated_devices(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Result {
+    match refusal {
+        HostRefused::MediatedDevices {
+            mapping,
+            mdev,
+            has: 0,
+            ..
+        } => write!(
+            f,
+            "the host {host} has no mediated device {mdev} of the mapping {mapping} left: other types or other guests use its cards, or they have \
+             no such type (`pvesh get /nodes/{host}/hardware/pci/{mapping}/mdev` lists them)"
+        ),
+        HostRefused::MediatedDevices {
+            mapping,
+            mdev,
+            has,
+            free,
+            asks,
+        } => {
+            let devices = count(*has, "mediated device");
+            write!(
+                f,
+                "the mapping {mapping} has {devices} {mdev} on the host {host}, {free} of them free, one of this type takes {asks}"
+            )
+        }
+        HostRefused::MixedDevices {
+            mapping,
+            mdev: Some(mdev),
+        } => write!(
+            f,
+            "cards of the mapping {mapping} on the host {host} are promised whole, or to another type of mediated device than {mdev} before its VM \
+             has started: what that leaves of {mdev} is not known"
+        ),
+        HostRefused::MixedDevices {
+            mapping,
+            mdev: None,
+        } => write!(
+            f,
+            "cards of the mapping {mapping} on the host {host} are used for mediated devices, and no machine gets a whole one of it"
+        ),
+        HostRefused::UntoldDevices { mapping, mdev } => write!(
+            f,
+            "how many mediated devices {mdev} of the mapping {mapping} the host {host} has left is not known: it did not tell (it takes Sys.Audit \
+             on /)"
         ),
         _ => Ok(()),
     }

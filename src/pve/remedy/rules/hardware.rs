@@ -14,6 +14,8 @@ const HOTPLUG: &str =
 const VIOMMU: &str = "correct `machine` in `options` of {template_table} (or of the template's VM): `viommu=intel` wants a q35 machine, and `aw-bits` is 39 or 48 beside it";
 const RNG: &str = "{host} has no such source of random numbers: set `rng0` in `options` of {template_table} to `source=/dev/urandom`, or leave {host} out (`exclude_hosts`)";
 const PORT: &str = "{host} has no such port: take it from `options` in {template_table}, or leave {host} out (`exclude_hosts`)";
+const NONE_LEFT: &str = "{host} has no more mediated devices of the type of `mdev` in `pci` of the instance type (or of the template's VM), or has no such type: `pvesh get /nodes/{host}/hardware/pci/MAPPING/mdev` shows what is left; stop a VM that has one, correct `mdev`, or leave {host} out (`exclude_hosts`)";
+const VGPU_DRIVER: &str = "`systemctl status nvidia-vgpu-mgr` and `journalctl -k` on {host} say why NVIDIA's driver did not make the mediated device (its license, a virtual function that another VM keeps)";
 
 /// The rows.
 pub(super) const RULES: &[Rule] = &[
@@ -43,9 +45,21 @@ pub(super) const RULES: &[Rule] = &[
     ),
     say("Cannot open iommu_group", IOMMU),
     say("no pci device info for device '{*}'", GONE_DEVICE),
+    // And `PCI/Mdev.pm`; pve-guest-common src/PVE/Mapping/PCI.pm, `assert_valid`.
+    say("could not create mediated device", NONE_LEFT),
+    say("vgpu type '{*}' not available for", NONE_LEFT),
+    say("pci device '{*}' has no available instances of", NONE_LEFT),
+    say("pci device '{*}' has no type", NONE_LEFT),
+    say("failed to query NVIDIA vGPU types for", VGPU_DRIVER),
+    say("could not set vgpu type to", VGPU_DRIVER),
+    say("unable to reset vgpu type for", VGPU_DRIVER),
     say(
-        "could not create mediated device",
-        "the device on {host} has no more of what `mdev` of the template's VM names: `pvesh get /nodes/{host}/hardware/pci/MAPPING/mdev` shows what is left",
+        "cannot use mediated device with multifunction device",
+        "map the functions of the card on {host} one by one (Datacenter, Resource Mappings): several at once make no mediated device",
+    ),
+    say(
+        "'mdev' does not match for '{mapping}'",
+        "mark the mapping for mediated devices, or take the mark away, as the device on {host} is (Datacenter, Resource Mappings: Use with Mediated Devices)",
     ),
     // qemu-server src/PVE/QemuServer/USB.pm; pve-guest-common src/PVE/Mapping/USB.pm.
     say(

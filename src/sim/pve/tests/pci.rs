@@ -149,3 +149,94 @@ async fn a_token_needs_the_mapping_and_gives_no_device_without_one() {
     let text = said(&refused);
     assert!(text.contains("/mapping/pci/one, Mapping.Use"), "{text}");
 }
+
+/// Two cards on pve1 that make four parts of the small type or two of the large one, and one whole card.
+fn vgpus() -> PveSpec {
+    let mut spec = spec();
+    let addresses = ["0000:41:00.0", "0000:42:00.0"].map(str::to_owned);
+    let hosts = BTreeMap::from([("pve1".to_owned(), addresses.to_vec())]);
+    spec.mappings.insert("vgpu".to_owned(), hosts.clone());
+    spec.mappings.insert("unmarked".to_owned(), hosts);
+    spec.mdev_mappings
+        .extend(["vgpu", "gpu"].map(str::to_owned));
+    let types = BTreeMap::from([("nvidia-63".to_owned(), 4), ("nvidia-64".to_owned(), 2)]);
+    let cards = addresses.map(|address| (address, types.clone()));
+    spec.mediated.insert("pve1".to_owned(), cards.into());
+    spec
+}
+
+async fn left(bench: &Bench, of: &str) -> String {
+    let path = format!("/nodes/pve1/hardware/pci/{of}/mdev");
+    let answer = bench.call(Method::GET, &path, "").await;
+    let rows = answer.data().as_array().expect("a list").iter();
+    let rows = rows.map(|row| {
+        format!(
+            "{}={}",
+            row["type"].as_str().expect("text"),
+            row["available"]
+        )
+    });
+    rows.collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mediated_device_is_made_of_the_first_card_that_has_one_left() {
+    let bench = Bench::with(vgpus());
+    assert_eq!(left(&bench, "vgpu").await, "nvidia-63=4 nvidia-64=2");
+    assert_eq!(left(&bench, "gpu").await, "");
+    assert_eq!(left(&bench, "far").await, "");
+    for (vmid, mdev) in [
+        (5001, "nvidia-64"),
+        (5002, "nvidia-63"),
+        (5003, "nvidia-64"),
+        (5004, "nvidia-64"),
+        (5005, "nvidia-65"),
+    ] {
+        cloned(&bench, vmid).await;
+        let form = format!("hostpci0=mapping%3Dvgpu,mdev%3D{mdev}");
+        set(&bench, vmid, &form).await;
+    }
+    assert_eq!(start(&bench, 5001).await, "OK");
+    assert_eq!(left(&bench, "vgpu").await, "nvidia-63=0 nvidia-64=1");
+    assert_eq!(
+        left(&bench, "0000:42:00.0").await,
+        "nvidia-63=4 nvidia-64=2"
+    );
+    assert_eq!(start(&bench, 5002).await, "OK");
+    assert_eq!(
+        left(&bench, "0000:42:00.0").await,
+        "nvidia-63=3 nvidia-64=0"
+    );
+    assert_eq!(start(&bench, 5003).await, "OK");
+    for vmid in [5004, 5005] {
+        assert_eq!(
+            start(&bench, vmid).await,
+            "could not create mediated device"
+        );
+    }
+    let path = "/nodes/pve1/qemu/5001/status/stop";
+    assert_eq!(bench.task(Method::POST, path, "").await, "OK");
+    assert_eq!(start(&bench, 5004).await, "OK");
+    for (form, words) in [
+        (
+            "hostpci0=mapping%3Dunmarked,mdev%3Dnvidia-63",
+            "PCI device mapping invalid (hardware probably changed): 'mdev' does not match for 'unmarked' (1 != 0)",
+        ),
+        (
+            "hostpci0=mapping%3Dgpu,mdev%3Dnvidia-63",
+            "PCI device mapping invalid (hardware probably changed): 'mdev' does not match for 'gpu' (0 != 1)",
+        ),
+        (
+            "hostpci0=0000%3A41%3A00.0%3B0000%3A42%3A00.0,mdev%3Dnvidia-63",
+            "cannot use mediated device with multifunction device",
+        ),
+    ] {
+        set(&bench, 5005, form).await;
+        assert_eq!(start(&bench, 5005).await, words, "{form}");
+    }
+    let text = set(&bench, 5005, "hostpci0=mapping%3Dvgpu,mdev%3Da.b").await;
+    assert!(
+        text.starts_with("400 ") && text.contains("hostpci0.mdev"),
+        "{text}"
+    );
+}
