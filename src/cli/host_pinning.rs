@@ -15,7 +15,7 @@ use crate::model::cpus::CpuSet;
 use crate::model::foreign;
 use crate::model::time::Span;
 use crate::pinning::{
-    Arrivals, Kernel, LookTimes, Pinner, PinningOutcome, PinningReport, Roots, Wishes,
+    Kernel, LookTimes, Pinner, PinningOutcome, PinningReport, Roots, VmStarts, Wishes,
 };
 use crate::typed_number::whole;
 
@@ -163,12 +163,12 @@ fn told(report: &PinningReport) -> String {
 async fn serve(pinner: &Pinner<Kernel>, roots: &Roots, every: Duration) -> Result<(), CliFailure> {
     let mut ends = signal(SignalKind::terminate()).context("cannot wait for signals")?;
     let mut said = BTreeSet::new();
-    let mut arrivals = Arrivals::of(roots);
+    let mut starts = VmStarts::of(roots);
     let mut looks = LookTimes::every(every);
     systemd::ready("looking for the first time");
     loop {
         let now = Clock::System.now();
-        arrivals.forget();
+        starts.forget();
         let mut outcome = pinner.pass();
         tell(&outcome, &mut said);
         // What was done once is no news for who asks later.
@@ -186,7 +186,7 @@ async fn serve(pinner: &Pinner<Kernel>, roots: &Roots, every: Duration) -> Resul
         systemd::watchdog();
         let rest = looks.after_look(report.problems().next().is_none());
         let due = async {
-            if arrivals.wait(rest).await {
+            if starts.wait(rest).await {
                 tokio::time::sleep(looks.after_news()).await;
             }
         };

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use crate::model::region::MediatedLeft;
 
 /// What is left on each host, by mapping.
-type Told = BTreeMap<Arc<str>, BTreeMap<Arc<str>, MediatedLeft>>;
+type MediatedTold = BTreeMap<Arc<str>, BTreeMap<Arc<str>, MediatedLeft>>;
 
 /// What the hosts of a region told.
 #[derive(Debug, Default)]
 pub(super) struct MediatedBook {
-    told: Told,
+    told: MediatedTold,
     /// The mapping that a host was asked for last.
     last: BTreeMap<Arc<str>, Arc<str>>,
 }
@@ -65,7 +65,7 @@ impl MediatedBook {
     }
 
     /// What all of them told.
-    pub(super) fn told(&self) -> &Told {
+    pub(super) fn told(&self) -> &MediatedTold {
         &self.told
     }
 }

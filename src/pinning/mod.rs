@@ -5,7 +5,6 @@
 //! carries our mark, made for its VMID, and the `affinity` that the mark names; both are read again right before each change. While
 //! anything of a VM cannot be read nothing is given back. Nothing of it needs the daemon, its file, or PVE's API: it works on hosts that have the package alone.
 
-mod arrivals;
 mod conf;
 mod governor;
 mod guest;
@@ -16,6 +15,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 pub mod topology;
+mod vm_starts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -23,11 +23,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::model::cpus::CpuSet;
-pub use arrivals::{Arrivals, LookTimes};
 use governor::Governors;
 use guest::{PinnedGuest, RunningGuests};
 pub use kernel::{Affinity, Kernel};
 pub use report::PinningReport;
+pub use vm_starts::{LookTimes, VmStarts};
 
 /// Where the kernel and PVE tell and are told; tests have trees of their own.
 #[derive(Clone, Debug)]

@@ -66,26 +66,18 @@ pub(super) fn texts(
         }
         Some(text)
     };
-    let (user, vendor) = (&written.user_data, &written.vendor_data);
-    let network = &written.network_config;
+    let of = written;
+    let (user, user_file) = (&of.user_data, &of.user_data_file);
+    let (vendor, vendor_file) = (&of.vendor_data, &of.vendor_data_file);
+    let (network, network_file) = (&of.network_config, &of.network_config_file);
     CloudInitSettings {
-        user_data: text(
-            CloudInitKind::User,
-            "user_data",
-            user,
-            &written.user_data_file,
-        ),
-        vendor_data: text(
-            CloudInitKind::Vendor,
-            "vendor_data",
-            vendor,
-            &written.vendor_data_file,
-        ),
+        user_data: text(CloudInitKind::User, "user_data", user, user_file),
+        vendor_data: text(CloudInitKind::Vendor, "vendor_data", vendor, vendor_file),
         network_config: text(
             CloudInitKind::Network,
             "network_config",
             network,
-            &written.network_config_file,
+            network_file,
         ),
         storage: storage.unwrap_or_default(),
         machine_config: written.machine_config_file.clone(),

@@ -75,23 +75,23 @@ enum FolderNews {
 
 /// Waits for VMs that start on this host.
 #[derive(Debug)]
-pub struct Arrivals {
+pub struct VmStarts {
     folder: PathBuf,
     watch: Option<FolderWatch>,
     /// Why the kernel gives no watch, once it was told.
     told: Option<String>,
 }
 
-impl Arrivals {
+impl VmStarts {
     /// Those of a host, from now on. It needs the runtime of tokio.
-    pub fn of(roots: &Roots) -> Arrivals {
-        let mut arrivals = Arrivals {
+    pub fn of(roots: &Roots) -> VmStarts {
+        let mut starts = VmStarts {
             folder: roots.run.join("qemu-server"),
             watch: None,
             told: None,
         };
-        arrivals.begin();
-        arrivals
+        starts.begin();
+        starts
     }
 
     /// Waits for a VM that starts, or for so long; whether one does, or may have while nobody watched. VMs that started since the last call count.
@@ -234,32 +234,32 @@ mod tests {
             std::fs::create_dir_all(&folder).expect("made");
             let write = |name: &str| std::fs::write(folder.join(name), "1\n").expect("written");
             write("909.pid");
-            let mut arrivals = Arrivals::of(&roots);
-            assert!(!arrivals.wait(SHORT).await, "it was there before");
+            let mut starts = VmStarts::of(&roots);
+            assert!(!starts.wait(SHORT).await, "it was there before");
             for name in ["910.vnc", "910.serial0", "910.pid.tmp", "pid"] {
                 write(name);
             }
-            assert!(!arrivals.wait(SHORT).await, "no VM starts");
+            assert!(!starts.wait(SHORT).await, "no VM starts");
             for name in ["910.pid", "911.qmp"] {
                 write(name);
-                assert!(arrivals.wait(LONG).await, "{name}");
+                assert!(starts.wait(LONG).await, "{name}");
                 // What a look does to the files is no news.
                 std::fs::read(folder.join(name)).expect("read");
-                assert!(!arrivals.wait(SHORT).await, "{name}, once more");
+                assert!(!starts.wait(SHORT).await, "{name}, once more");
             }
             std::fs::rename(folder.join("910.pid.tmp"), folder.join("912.pid")).expect("renamed");
-            assert!(arrivals.wait(LONG).await, "it is moved there");
+            assert!(starts.wait(LONG).await, "it is moved there");
             // A burst is seen by one look.
             for vmid in 1000..1100 {
                 write(&format!("{vmid}.pid"));
             }
-            assert!(arrivals.wait(LONG).await);
-            arrivals.forget();
-            assert!(!arrivals.wait(SHORT).await, "all of them were forgotten");
+            assert!(starts.wait(LONG).await);
+            starts.forget();
+            assert!(!starts.wait(SHORT).await, "all of them were forgotten");
             // While nobody waits, too.
             write("913.pid");
             tokio::time::sleep(SHORT).await;
-            assert!(arrivals.wait(LONG).await);
+            assert!(starts.wait(LONG).await);
         });
     }
 
@@ -269,21 +269,21 @@ mod tests {
             let directory = tempfile::tempdir().expect("a directory");
             let roots = Roots::below(directory.path());
             let folder = roots.run.join("qemu-server");
-            let mut arrivals = Arrivals::of(&roots);
-            assert!(!arrivals.wait(SHORT).await);
+            let mut starts = VmStarts::of(&roots);
+            assert!(!starts.wait(SHORT).await);
             for round in 0..2 {
                 std::fs::create_dir_all(&folder).expect("made");
                 // A VM may have come before the watch.
-                assert!(arrivals.wait(LONG).await, "{round}");
-                assert!(!arrivals.wait(SHORT).await, "{round}: it is told once");
+                assert!(starts.wait(LONG).await, "{round}");
+                assert!(!starts.wait(SHORT).await, "{round}: it is told once");
                 std::fs::write(folder.join("910.pid"), "").expect("written");
-                assert!(arrivals.wait(LONG).await, "{round}");
+                assert!(starts.wait(LONG).await, "{round}");
                 std::fs::remove_dir_all(&folder).expect("removed");
                 if round == 0 {
                     // A look begins first.
-                    arrivals.forget();
+                    starts.forget();
                 }
-                assert!(!arrivals.wait(SHORT).await, "{round}: it is gone");
+                assert!(!starts.wait(SHORT).await, "{round}: it is gone");
             }
         });
     }
