@@ -97,7 +97,7 @@ impl Cards<'_> {
         let places = self.places(one);
         places
             .iter()
-            .any(|place| others.iter().any(|other| same(place, other)))
+            .any(|place| others.iter().any(|at| same(place, at)))
     }
 
     /// Whether nobody has or gets cards in another way than a planned machine, and, if it gets a mediated device, whether the host told that

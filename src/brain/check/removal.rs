@@ -152,7 +152,8 @@ fn evacuation(case: Case<'_>, machine: &Machine, since: Time, node: &Node) -> Ch
     undisturbed(case, node)
 }
 
-/// On a host that a person evacuates and that is on, the node has not been Ready for long enough, and no annotation keeps it.
+/// On a host that a person evacuates and that is on, the node has not been Ready for long enough, and no annotation keeps it. Of a node whose
+/// condition does not say since when, the time is that of the decision.
 fn evacuated_and_lost(
     case: Case<'_>,
     machine: &Machine,
@@ -167,7 +168,7 @@ fn evacuated_and_lost(
         || format!("its host {} is offline", machine.host),
     )?;
     let lost = node.ready.status != ReadyStatus::True
-        && node.ready.since.is_some_and(|at| at <= since)
+        && node.ready.since.is_none_or(|at| at <= since)
         && case.now.0.saturating_sub(since.0) >= settings.unready_time.0;
     ensure(lost, CheckRule::Timer, || {
         let wanted = settings.unready_time;

@@ -109,7 +109,7 @@ fn a_machine_gets_a_part_of_a_card_that_its_host_has_left_for_nobody_else() {
         "41:00",
     ] {
         planted(&base, CheckRule::Device, &|lab, _| {
-            guest(lab, (301, of(text)))
+            guest(lab, (301, of(text)));
         });
     }
     planted(&base, CheckRule::Device, &|lab, _| {
