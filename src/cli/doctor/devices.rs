@@ -40,14 +40,17 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
     }
 }
 
+/// How many mediated devices of which types a host says are left, or why it does not.
+type MediatedAnswer = Result<BTreeMap<Arc<str>, u32>, CallError>;
+
 /// What PVE tells of mappings of PCI devices.
 #[derive(Default)]
 struct MappedSeen {
     mappings: BTreeMap<Arc<str>, MappedDevices>,
     /// Those that are marked for mediated devices.
     marked: BTreeSet<Arc<str>>,
-    /// By mapping and host how many mediated devices of which types are left.
-    left: BTreeMap<(Arc<str>, Arc<str>), Result<BTreeMap<Arc<str>, u32>, CallError>>,
+    /// By mapping and host.
+    left: BTreeMap<(Arc<str>, Arc<str>), MediatedAnswer>,
 }
 
 /// Reads the mappings, and what is left of mediated devices on the hosts where machines may get some.
