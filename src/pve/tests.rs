@@ -227,6 +227,12 @@ pub(crate) async fn all_calls() -> Vec<PveRequest> {
     client.task_status(&upid).await.expect("task");
     client.task_log(&upid, 10).await.expect("log");
     client.active_tasks("pve1", 9000).await.expect("tasks");
+    ask_agent(&client).await;
+    asked.lock().expect("not poisoned").clone()
+}
+
+/// Makes the calls of the guest agent.
+async fn ask_agent(client: &Client) {
     client.agent_ping("pve1", 9001).await.expect("ping");
     client
         .agent_exec("pve1", 9001, &["/bin/sh", "-c", "true"], "hush")
@@ -241,7 +247,6 @@ pub(crate) async fn all_calls() -> Vec<PveRequest> {
         .agent_exec_status("pve1", 9001, 7)
         .await
         .expect("exec status");
-    asked.lock().expect("not poisoned").clone()
 }
 
 #[tokio::test]

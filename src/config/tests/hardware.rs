@@ -294,7 +294,10 @@ fn parts_of_cards_are_tables_with_their_type() {
     let text = of("[\"gpu,pcie=1\", { mapping = \"vgpu\", mdev = \"nvidia-63\", pcie = true }]");
     let settings = parse(&text, "test.toml").unwrap_or_else(|e| panic!("{e}"));
     let devices = &settings.policy.instance_types["s"].pci;
-    let values: Vec<String> = devices.iter().map(|device| device.value()).collect();
+    let values: Vec<String> = devices
+        .iter()
+        .map(crate::model::pci::PciDevice::value)
+        .collect();
     let wanted = ["mapping=gpu,pcie=1", "mapping=vgpu,mdev=nvidia-63,pcie=1"];
     assert_eq!(values, wanted);
     assert_eq!(&settings.broker.allow.types["s"].pci, devices);
