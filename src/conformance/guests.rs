@@ -101,7 +101,7 @@ fn devices(value: &CaseValue) -> Result<Vec<PciUse>, CaseError> {
     let names = texts(value)?.into_iter();
     let used = names.map(|name| {
         let text = if name.contains(':') {
-            name.clone()
+            name
         } else {
             format!("mapping={name}")
         };
