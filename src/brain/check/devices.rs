@@ -119,7 +119,8 @@ impl Cards<'_> {
             let why = format!("{host} did not tell what is left of the mapping {mapping}");
             return refuse(CheckRule::Device, why);
         };
-        // Of VMs that ran when the host told it, it is taken off already.
+        // The host's number is what is left beside the mediated devices of VMs that ran when it was asked: only those of other VMs still
+        // come off it.
         let waiting = taken
             .iter()
             .filter(|(vmid, _)| !told.running.contains(vmid));

@@ -3,9 +3,9 @@
 //! A guest has what its configuration says, whether it runs or not: PVE gives a device to whoever starts first, and a person's
 //! VM that is off must still start.
 //!
-//! Of mediated devices PVE tells how many more of a type it can make, beside those of the VMs that ran when it was asked. Of that is taken what
-//! everybody else has by his configuration or will have. What a planned machine of one type leaves of another type nobody knows before its VM
-//! runs: see [`HostMapping::bearing`].
+//! PVE tells of mediated devices how many more of a type a host can make, beside those of the VMs that ran when it was asked. From that number come
+//! off the mediated devices in the configurations of all other VMs, and those of machines to come. How many of one type are left once a machine has
+//! another type of the same card is known when its VM runs: see [`HostMapping::bearing`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -167,7 +167,7 @@ pub(crate) enum DeviceUser<'a> {
 /// A host with devices, by its region and its name.
 type DeviceHost = (RegionName, Arc<str>);
 
-/// What somebody has of a host's devices, or will have.
+/// One PCI device, whole or mediated, that a guest or a machine to come has on a host.
 #[derive(Debug)]
 struct DeviceUse<'a> {
     user: DeviceUser<'a>,
@@ -302,7 +302,7 @@ fn mediated(
         let ran = told.running.contains(&one.vmid);
         let own = of.is_of(&one.taken);
         match bearing(mappings, of, &one.taken) {
-            // What is left is beside what it has.
+            // PVE's number does not have the device of a VM that ran: it is one more that there is, and one that is taken.
             Bearing::Counts if ran && own => {
                 room.has += 1;
                 room.taken += 1;
@@ -328,7 +328,7 @@ fn taken(mappings: Option<&Mappings>, of: &HostMapping, uses: &[DeviceUse<'_>]) 
                 let same = devices.filter(|(_, device)| share_a_device(device, address));
                 certain.extend(same.map(|(at, _)| at));
             }
-            // Who has a part of a card bars all whole ones.
+            // A card with mediated devices is given whole to nobody: that is counted as mixed, and not as taken.
             PciUse::Mdev { .. } | PciUse::MdevOf { .. } => {}
         }
     }
