@@ -201,6 +201,9 @@ pub(in crate::cli) fn needed(
             let privileges = ["Datastore.AllocateSpace", "Datastore.Audit"];
             add(format!("/storage/{storage}"), &privileges);
         }
+        for storage in storages_of_files(template) {
+            add(format!("/storage/{storage}"), &["Datastore.Audit"]);
+        }
         if let Some(cloud_init) = &template.cloud_init {
             let privileges = [
                 "Datastore.Allocate",
@@ -208,7 +211,11 @@ pub(in crate::cli) fn needed(
                 "Datastore.Audit",
             ];
             add(format!("/storage/{}", cloud_init.storage), &privileges);
-            add(machines, &["VM.Config.CDROM"]);
+            add(machines.clone(), &["VM.Config.CDROM"]);
+            if template.new_vm.is_none() {
+                // A clone has PVE's cloud-init drive where the ISO comes: PVE asks for the right to that one, too.
+                add(machines, &["VM.Config.Cloudinit"]);
+            }
         }
         let own = bridges::cloned(seen, template);
         for card in bridges::wanted(seen, template).union(&own) {
@@ -310,12 +317,18 @@ fn storages(seen: &RegionSeen, template: &TemplateSettings) -> BTreeSet<String> 
         storages.extend(disks.map(|disk| disk.storage.to_string()));
     }
     if let Some(new) = &template.new_vm {
-        let files = [&new.create.image, &new.create.iso].into_iter().flatten();
-        let files = files.filter_map(|volume| volume.split(':').next());
-        let all = files.chain(new.create.storage.iter());
-        storages.extend(all.map(str::to_owned));
+        storages.extend(new.create.storage.iter().map(str::to_owned));
     }
     storages
+}
+
+/// The storages of image and ISO that new VMs are made with: they are read, and nothing comes to lie on them.
+fn storages_of_files(template: &TemplateSettings) -> impl Iterator<Item = &str> {
+    let new = template.new_vm.iter();
+    let files = new.flat_map(|new| [&new.create.image, &new.create.iso]);
+    files
+        .flatten()
+        .filter_map(|volume| volume.split(':').next())
 }
 
 /// Where a template's machines have their rights: their resource pool, or themselves.
