@@ -13,7 +13,7 @@ use super::table::{ApiMethod, CallDuration, CallHandler, NeededPrivilege, call};
 use super::values::{is_boolean, is_true};
 use super::wire::ErrorAnswer;
 use super::world::{PveWorld, SimVm};
-use super::{Pve, properties};
+use super::{CheckedCall, Pve, properties};
 
 /// Devices that a VM has at most.
 const MOST: u32 = 16;
