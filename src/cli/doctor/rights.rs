@@ -207,11 +207,14 @@ pub(in crate::cli) fn needed(
             let privileges = ["Datastore.AllocateSpace", "Datastore.Audit"];
             add(format!("/storage/{storage}"), &privileges);
         }
+        for storage in storages_of_files(template) {
+            add(format!("/storage/{storage}"), &["Datastore.Audit"]);
+        }
         if let Some(cloud_init) = &template.cloud_init {
             for storage in cloud_init.storage.iter() {
                 add(format!("/storage/{storage}"), &FOR_ISOS);
             }
-            add(machines, &["VM.Config.CDROM"]);
+            add(machines, for_drive(template));
         }
         let own = bridges::cloned(seen, template);
         for card in bridges::wanted(seen, template).union(&own) {
@@ -313,12 +316,26 @@ fn storages(seen: &RegionSeen, template: &TemplateSettings) -> BTreeSet<String> 
         storages.extend(disks.map(|disk| disk.storage.to_string()));
     }
     if let Some(new) = &template.new_vm {
-        let files = [&new.create.image, &new.create.iso].into_iter().flatten();
-        let files = files.filter_map(|volume| volume.split(':').next());
-        let all = files.chain(new.create.storage.iter());
-        storages.extend(all.map(str::to_owned));
+        storages.extend(new.create.storage.iter().map(str::to_owned));
     }
     storages
+}
+
+/// What a machine's drive for the ISO needs. A clone has PVE's own cloud-init drive there: PVE asks for the right to that one, too.
+fn for_drive(template: &TemplateSettings) -> &'static [&'static str] {
+    match template.new_vm {
+        Some(_) => &["VM.Config.CDROM"],
+        None => &["VM.Config.CDROM", "VM.Config.Cloudinit"],
+    }
+}
+
+/// The storages of image and ISO that new VMs are made with: they are read, and nothing comes to lie on them.
+fn storages_of_files(template: &TemplateSettings) -> impl Iterator<Item = &str> {
+    let new = template.new_vm.iter();
+    let files = new.flat_map(|new| [&new.create.image, &new.create.iso]);
+    files
+        .flatten()
+        .filter_map(|volume| volume.split(':').next())
 }
 
 /// Where a template's machines have their rights: their resource pool, or themselves.

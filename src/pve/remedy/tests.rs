@@ -17,6 +17,8 @@ const TEXTS: &str = include_str!("texts.txt");
 const RECORDED: &str = include_str!("../../sim/pve/tests/recorded.json");
 /// And of hardware, in several sequences.
 const HARDWARE: &str = include_str!("../../sim/pve/tests/recorded_hardware.json");
+/// And of options that nobody plans with.
+const OPTIONS: &str = include_str!("../../sim/pve/tests/recorded_options.json");
 /// The document with the table of all rules.
 const OPERATIONS: &str = include_str!("../../../docs/operations.md");
 
@@ -104,6 +106,7 @@ const WITHOUT: &[(&str, &[&str])] = &[
             "unable to parse ipconfig",
             "Cannot set both 'host' and 'mapping'",
             "ither 'host' or 'mapping' must be set",
+            "only root can delete '",
             "unknown action '",
             "duplicate parameter (already defined in URI)",
             "malformed JSON string",
@@ -244,8 +247,9 @@ fn every_refusal_of_the_simulator_has_an_advice_or_a_reason_for_none() {
 fn every_recorded_refusal_of_pve_has_an_advice_or_a_reason_for_none() {
     let recorded: Value = serde_json::from_str(RECORDED).expect("JSON");
     let hardware: Value = serde_json::from_str(HARDWARE).expect("JSON");
-    let runs = hardware["runs"].as_array().expect("runs");
-    let runs = runs.iter().chain([&recorded["steps"]]);
+    let options: Value = serde_json::from_str(OPTIONS).expect("JSON");
+    let runs = [&hardware, &options].map(|of| of["runs"].as_array().expect("runs"));
+    let runs = runs.into_iter().flatten().chain([&recorded["steps"]]);
     let context = RemedyContext::default();
     let mut advised = 0;
     for step in runs.flat_map(|run| run.as_array().expect("steps")) {

@@ -78,7 +78,7 @@ impl Pve {
     }
 
     fn check_clone_rights(&self, asked: &CheckedCall, plan: &ClonePlan) -> Result<(), ErrorAnswer> {
-        self.check_cloned_devices(&asked.caller, plan.source)?;
+        self.check_cloned_parts(&asked.caller, plan.source)?;
         let (storages, cards) = self.world(|world, _| {
             let Some(vm) = world.vms.get(&plan.source) else {
                 return (Vec::new(), Vec::new());

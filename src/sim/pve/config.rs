@@ -86,7 +86,8 @@ impl Edit {
             return Err(ErrorAnswer::die("no options specified"));
         }
         edit.check_keys()?;
-        pve.check_rights(asked, edit.set.keys().chain(&edit.delete))?;
+        let keys = edit.set.keys().chain(&edit.delete);
+        pve.check_rights(asked, keys, creating)?;
         // Of a VM to be made its task looks at them.
         if !creating && edit.set.keys().chain(&edit.delete).any(|key| key == "tags") {
             pve.world(|world, _| world.check_tags(asked))?;
@@ -348,6 +349,9 @@ impl PveWorld {
                 others.sort();
             }
             return Ok(parts.join(","));
+        }
+        if key == "machine" {
+            super::device_formats::check_machine(value)?;
         }
         if key == "vmgenid" && value == "1" {
             return Ok(self.uuid());

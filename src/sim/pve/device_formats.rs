@@ -1,8 +1,10 @@
 //! What PVE checks of devices and settings of a VM that nobody plans with: watchdog, random numbers, display, sound, USB, shared
-//! directories, firmware tables. Words of errors as PVE::JSONSchema has them (`check_object`, `parse_property_string`).
+//! directories, firmware tables, encrypted memory, the disks of firmware and TPM. Words of errors as PVE::JSONSchema has them
+//! (`check_object`, `parse_property_string`).
 
 use std::collections::BTreeMap;
 
+use super::properties;
 use super::schema::{config_id, split};
 use super::values::{is_boolean, range};
 
@@ -140,6 +142,61 @@ static FORMATS: &[DeviceFormat] = &[
         ],
     },
     DeviceFormat {
+        stem: "amd-sev",
+        bare: Some("type"),
+        parts: &[
+            ("type", Words(&["std", "es", "snp"]), true),
+            ("no-debug", Flag, false),
+            ("no-key-sharing", Flag, false),
+            ("allow-smt", Flag, false),
+            ("kernel-hashes", Flag, false),
+        ],
+    },
+    DeviceFormat {
+        stem: "intel-tdx",
+        bare: Some("type"),
+        parts: &[
+            ("type", Words(&["tdx"]), true),
+            ("attestation", Flag, true),
+            ("vsock-cid", Whole(2, i64::MAX), false),
+            ("vsock-port", Whole(0, i64::MAX), false),
+        ],
+    },
+    DeviceFormat {
+        stem: "ivshmem",
+        bare: None,
+        parts: &[
+            ("size", Whole(1, i64::MAX), true),
+            ("name", Pattern(is_name), false),
+        ],
+    },
+    DeviceFormat {
+        stem: "efidisk",
+        bare: Some("file"),
+        parts: &[
+            ("file", Pattern(is_anything), false),
+            ("volume", Pattern(is_anything), false),
+            ("efitype", Words(&["2m", "4m"]), false),
+            ("format", Pattern(is_anything), false),
+            ("import-from", Pattern(is_anything), false),
+            ("ms-cert", Words(&["2011", "2023", "2023w", "2023k"]), false),
+            ("pre-enrolled-keys", Flag, false),
+            ("size", Pattern(is_anything), false),
+        ],
+    },
+    DeviceFormat {
+        stem: "tpmstate",
+        bare: Some("file"),
+        parts: &[
+            ("file", Pattern(is_anything), false),
+            ("volume", Pattern(is_anything), false),
+            ("format", Pattern(is_anything), false),
+            ("import-from", Pattern(is_anything), false),
+            ("size", Pattern(is_anything), false),
+            ("version", Words(&["v1.2", "v2.0"]), false),
+        ],
+    },
+    DeviceFormat {
         stem: "smbios",
         bare: None,
         parts: &[
@@ -247,6 +304,27 @@ fn hotplug(text: &str) -> Result<(), String> {
     }
 }
 
+/// What PVE finds wrong of a machine whose parts are right (`assert_valid_machine_property`).
+pub(super) fn check_machine(text: &str) -> Result<(), String> {
+    let parts = properties(text, "type");
+    let viommu = parts.get("viommu").copied();
+    if viommu == Some("intel") {
+        if !parts.get("type").is_some_and(|kind| kind.contains("q35")) {
+            return Err("to use Intel vIOMMU please set the machine type to q35".to_owned());
+        }
+        if parts
+            .get("aw-bits")
+            .is_some_and(|bits| !matches!(*bits, "39" | "48"))
+        {
+            return Err("Intel vIOMMU supports only 39 or 48 bits as address width".to_owned());
+        }
+    }
+    if viommu.is_none() && parts.contains_key("aw-bits") {
+        return Err("cannot set aw-bits if no vIOMMU is configured".to_owned());
+    }
+    Ok(())
+}
+
 /// `$PVE::QemuServer::Machine`: chipset, perhaps with a version.
 fn is_machine(text: &str) -> bool {
     let versioned = |rest: &str| {
@@ -274,6 +352,16 @@ fn is_usb(text: &str) -> bool {
         .split_once('-')
         .is_some_and(|(bus, port)| digits(bus) && port.split('.').all(digits));
     by_id || by_port || text.eq_ignore_ascii_case("spice")
+}
+
+/// `[a-zA-Z0-9\-]+`.
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+}
+
+/// What is read elsewhere.
+fn is_anything(_: &str) -> bool {
+    true
 }
 
 /// `[A-Za-z0-9+\/]+={0,2}`.
@@ -308,6 +396,15 @@ mod tests {
             ("hotplug", "0"),
             ("hotplug", "network,cloudinit"),
             ("audio0", "device=AC97"),
+            ("amd-sev", "snp,no-debug=1"),
+            ("intel-tdx", "tdx,attestation=0,vsock-port=4050"),
+            ("ivshmem", "size=32,name=a-b"),
+            ("efidisk0", "nas:1,efitype=4m,pre-enrolled-keys=0"),
+            (
+                "efidisk0",
+                "nas:9160/vm-9160-disk-0.raw,efitype=4m,ms-cert=2023k,size=528K",
+            ),
+            ("tpmstate0", "nas:1,version=v2.0"),
             ("keyboard", "of another format"),
         ] {
             assert_eq!(verify(key, text), Ok(()), "{key} {text}");
@@ -350,6 +447,31 @@ mod tests {
                 "virtiofs0.ro: property is not defined in schema",
             ),
             (
+                "amd-sev",
+                "x",
+                "amd-sev.type: value 'x' does not have a value in the enumeration 'std, es, snp'",
+            ),
+            (
+                "intel-tdx",
+                "type=tdx",
+                "intel-tdx.attestation: property is missing and it is not optional",
+            ),
+            (
+                "ivshmem",
+                "name=x",
+                "ivshmem.size: property is missing and it is not optional",
+            ),
+            (
+                "efidisk0",
+                "nas:1,efitype=8m",
+                "efidisk0.efitype: value '8m' does not have a value in the enumeration '2m, 4m'",
+            ),
+            (
+                "tpmstate0",
+                "nas:1,version=v3",
+                "tpmstate0.version: value 'v3' does not have a value in the enumeration 'v1.2, v2.0'",
+            ),
+            (
                 "smbios1",
                 "sku=a b",
                 "smbios1.sku: value does not match the regex pattern",
@@ -363,6 +485,26 @@ mod tests {
         ] {
             let why = verify(key, text).expect_err(text);
             assert!(why.contains(said), "{key} {text}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_virtual_iommu_wants_its_machine() {
+        for text in [
+            "q35",
+            "q35,viommu=intel,aw-bits=39",
+            "pc,viommu=virtio,aw-bits=40",
+        ] {
+            assert_eq!(check_machine(text), Ok(()), "{text}");
+        }
+        for (text, said) in [
+            ("pc,viommu=intel", "please set the machine type to q35"),
+            ("viommu=intel", "please set the machine type to q35"),
+            ("q35,viommu=intel,aw-bits=40", "39 or 48 bits"),
+            ("pc,aw-bits=48", "cannot set aw-bits"),
+        ] {
+            let why = check_machine(text).expect_err(text);
+            assert!(why.contains(said), "{text}: {why}");
         }
     }
 }

@@ -39,6 +39,7 @@ mod schema;
 mod serve;
 
 mod spec;
+mod start_options;
 mod table;
 mod tags;
 mod tasks;

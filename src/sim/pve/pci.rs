@@ -150,24 +150,6 @@ fn functions(address: &str) -> Vec<String> {
 }
 
 impl Pve {
-    /// Whether the caller may give a VM a device, or take it away.
-    pub(super) fn check_device(&self, asked: &CheckedCall, key: &str) -> Result<(), ErrorAnswer> {
-        let given = asked.text(key).to_owned();
-        let value = if given.is_empty() {
-            let old = self.world(|world, _| {
-                let vm = world.vms.get(&asked.vmid)?;
-                vm.config.get(key).cloned()
-            });
-            old.unwrap_or_default()
-        } else {
-            given
-        };
-        if value.is_empty() {
-            return Ok(());
-        }
-        self.may_use(&asked.caller, key, &value)
-    }
-
     /// Whether the caller may use what a device's text names.
     pub(super) fn may_use(
         &self,
@@ -190,21 +172,6 @@ impl Pve {
             }
             None => Err(ErrorAnswer::die("either 'host' or 'mapping' must be set.")),
         }
-    }
-
-    /// Whether the caller may clone a VM with its devices.
-    pub(super) fn check_cloned_devices(
-        &self,
-        caller: &Caller,
-        source: u32,
-    ) -> Result<(), ErrorAnswer> {
-        let has: Vec<(String, String)> = self.world(|world, _| {
-            let vm = world.vms.get(&source);
-            let has = vm.into_iter().flat_map(devices);
-            has.map(|(key, text)| (key, text.to_owned())).collect()
-        });
-        has.iter()
-            .try_for_each(|(key, text)| self.may_use(caller, key, text))
     }
 }
 

@@ -14,6 +14,7 @@ use super::cpu;
 use super::disks::Drive;
 use super::locks::VM_LOCK;
 use super::numa;
+use super::start_options::{self, NO_PCI_WATCHDOG};
 use super::tasks::{Worker, WorkerEnd};
 use super::wire::ErrorAnswer;
 use super::world::{PveWorld, Run, SimVm};
@@ -126,6 +127,10 @@ impl Pve {
                         ));
                     }
                     worker.log(cpu::UNSUPPORTED);
+                    return Err(EXITED.to_owned());
+                }
+                if outcome.as_ref().is_err_and(|words| words == NO_PCI_WATCHDOG) {
+                    worker.log(NO_PCI_WATCHDOG);
                     return Err(EXITED.to_owned());
                 }
                 if outcome.as_ref().is_err_and(|words| words == EXITED) {
@@ -480,6 +485,7 @@ impl PveWorld {
         self.check_cards(host, &vm)?;
         self.choose_devices(node, &vm)?;
         self.check_host_mappings(node, &vm)?;
+        start_options::check(&vm)?;
         numa::check(&vm, &host.spec)?;
         self.check_snippets(&vm)?;
         let others = self.vms.values();

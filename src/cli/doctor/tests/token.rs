@@ -96,11 +96,14 @@ fn table() -> Vec<AclSpec> {
         ("/mapping/hwrng", "Mapping.Use".to_owned()),
         ("/mapping/pci/gpu", "Mapping.Use".to_owned()),
         ("/mapping/usb/key", "Mapping.Use".to_owned()),
-        ("/pool/k8s", machines("VM.Config.CDROM VM.Config.HWType")),
+        (
+            "/pool/k8s",
+            machines("VM.Config.CDROM VM.Config.Cloudinit VM.Config.HWType"),
+        ),
         ("/pool/made", machines("VM.Config.CDROM VM.Config.HWType")),
         ("/sdn/zones/localnetwork/vmbr0", "SDN.Use".to_owned()),
         ("/sdn/zones/localnetwork/vmbr9/20", "SDN.Use".to_owned()),
-        ("/storage/files", disks.to_owned()),
+        ("/storage/files", "Datastore.Audit".to_owned()),
         (
             "/storage/local",
             "Datastore.Allocate Datastore.AllocateTemplate Datastore.Audit".to_owned(),

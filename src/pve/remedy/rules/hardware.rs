@@ -12,6 +12,8 @@ const DIRECTORY: &str =
 const HOTPLUG: &str =
     "take `memory` from `hotplug` (`options` in {template_table}, or `qm config` of the template)";
 const VIOMMU: &str = "correct `machine` in `options` of {template_table} (or of the template's VM): `viommu=intel` wants a q35 machine, and `aw-bits` is 39 or 48 beside it";
+const WATCHDOG: &str = "set `watchdog` in `options` of {template_table} (or of the template's VM, `qm set VMID --watchdog i6300esb`) to `model=i6300esb`: PVE puts the other one where it cannot be";
+const ACLS: &str = "take `expose-acl` from `virtiofs0` and its like in `options` of {template_table} (or of the template's VM)";
 const RNG: &str = "{host} has no such source of random numbers: set `rng0` in `options` of {template_table} to `source=/dev/urandom`, or leave {host} out (`exclude_hosts`)";
 const PORT: &str = "{host} has no such port: take it from `options` in {template_table}, or leave {host} out (`exclude_hosts`)";
 const NONE_LEFT: &str = "{host} has no more mediated devices of the type of `mdev` in `pci` of the instance type (or of the template's VM), or has no such type: `pvesh get /nodes/{host}/hardware/pci/MAPPING/mdev` shows what is left; stop a VM that has one, correct `mdev`, or leave {host} out (`exclude_hosts`)";
@@ -92,6 +94,7 @@ pub(super) const RULES: &[Rule] = &[
         "virtiofsd is not installed",
         "`apt install virtiofsd` on {host}",
     ),
+    say("Please disable ACLs for virtiofs on Windows VMs", ACLS),
     say(
         "Memory hotplug does not work in combination with virtio-fs",
         HOTPLUG,
@@ -162,6 +165,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     say("Detected old QEMU binary", OLD),
     // QEMU, of an option or a device that this version or this host's kernel does not have; in the log of the start.
+    log("Device 'ib700' can't go on PCI bus", WATCHDOG),
     log(
         "Could not access KVM kernel module",
         "see on {host} whether the kernel's module is loaded (`lsmod`, `modprobe kvm_intel` or `modprobe kvm_amd`) and virtualisation is on in its firmware, or leave it out (`exclude_hosts`)",

@@ -15,6 +15,9 @@ const RECORDED: &str = include_str!("recorded.json");
 /// The same of CPUs, NUMA nodes, huge pages, devices, cards, disks, the firewall, resource pools, changes of a running VM and moves to
 /// another host: several sequences, each from the world's beginning. What has `as` in it was asked with that API token.
 const HARDWARE: &str = include_str!("recorded_hardware.json");
+/// The same of options that nobody plans with (`[template.NAME.options]`), of CD drives, and of disks of firmware and TPM: of a VM that is
+/// off, at its start, while it runs, of one that is made with them and of clones; as root@pam and with three API tokens.
+const OPTIONS: &str = include_str!("recorded_options.json");
 
 #[tokio::test(start_paused = true)]
 async fn the_simulator_answers_as_pve_did() {
@@ -26,7 +29,19 @@ async fn the_simulator_answers_as_pve_did() {
 
 #[tokio::test(start_paused = true)]
 async fn the_simulator_answers_of_hardware_as_pve_did() {
-    let recorded: Value = serde_json::from_str(HARDWARE).expect("JSON");
+    let asked = play_all(HARDWARE).await;
+    assert!(asked > 280, "{asked} requests");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_simulator_answers_of_options_as_pve_did() {
+    let asked = play_all(OPTIONS).await;
+    assert!(asked > 900, "{asked} requests");
+}
+
+/// Plays several sequences, each from the world's beginning; how many requests they were.
+async fn play_all(text: &str) -> usize {
+    let recorded: Value = serde_json::from_str(text).expect("JSON");
     let runs = recorded["runs"].as_array().expect("runs");
     let mut asked = 0;
     for run in runs {
@@ -34,7 +49,7 @@ async fn the_simulator_answers_of_hardware_as_pve_did() {
         play(&recorded["world"], steps).await;
         asked += steps.len();
     }
-    assert!(asked > 280, "{asked} requests");
+    asked
 }
 
 /// Asks the simulator the same from the same beginning.
