@@ -351,7 +351,7 @@ def marks_lead_to_their_decisions(browser):
             # One that was gone when the page read leads nowhere; what is there was asked a moment later.
             links += href is not None
             # Who asked is told first.
-            why = re.sub(r" \(by [^()]*\)$", "", deed["why"])
+            why = re.sub(r"(^| \()by [^()]*\)?$", "", deed["why"])
             expect(text.startswith(deed["clock"]) and why in text and href in (None, leads),
                    f"the mark {mark['label']!r} leads to {text!r} ({href}) and not to {deed}")
             row += 1
