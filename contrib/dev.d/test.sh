@@ -150,7 +150,7 @@ part_page() {
     shown build --locked
     # Planted bugs judge these tests, not the page. They take most of the time, and CI has ninety minutes for all.
     local lot=()
-    [ -z "${CI:-}" ] || lot=(--one-of 4)
+    [ -z "${CI:-}" ] || lot=(--one-of 10)
     part "the page in a browser" limited 1800 python3 tests/page/run.py \
         "${CARGO_TARGET_DIR:-target}/debug/pve-autoscaler" "${lot[@]}"
 }

@@ -32,7 +32,7 @@ elif [ "$built" = yes ]; then
     built=no
     say "this is no Debian: what is built in the root does not stay"
 fi
-readonly suite limit="${1:-2700}"
+readonly suite limit="${1:-3600}"
 readonly cache="${XDG_CACHE_HOME:-$HOME/.cache}/pve-autoscaler/roots"
 # What "a fresh Debian with git" has beyond the essential packages.
 readonly packages=git,ca-certificates
