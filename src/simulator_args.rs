@@ -68,9 +68,9 @@ pub enum SimCommand {
     Pve(PveOptions),
     /// A Kubernetes cluster; its API on the wire as the original's, for what the daemon asks of it.
     ///
-    /// It takes bodies in JSON and serves no OpenAPI: `kubectl apply` needs --validate=false, and `kubectl create deployment` and
-    /// others that send protobuf are refused. `kubectl create deployment … --dry-run=client -o json | kubectl apply --validate=false -f -`
-    /// makes a Deployment.
+    /// It serves no OpenAPI: `kubectl apply` needs --validate=false. It takes bodies in JSON, and in protobuf those of deletions,
+    /// evictions, Namespaces and Deployments: `kubectl create` of other kinds is refused. `kubectl create … --dry-run=client -o json |
+    /// kubectl apply --validate=false -f -` makes those.
     #[command(after_help = SIM_KUBE)]
     Kube(KubeOptions),
 }

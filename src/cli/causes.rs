@@ -106,6 +106,11 @@ impl WhyCell {
         WhyCell::default().and(causes)
     }
 
+    /// Whether it says nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
     /// The cell with causes of several things behind what it has.
     pub(super) fn and(mut self, causes: Vec<(String, String)>) -> WhyCell {
         let parts = causes.into_iter().map(|(what, cause)| WhyPart {

@@ -1,6 +1,7 @@
 //! `kubeconfig`: from an admin's credentials to the daemon's own.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use anyhow::anyhow;
 
@@ -9,6 +10,14 @@ use super::{CliFailure, output, print, runtime};
 use crate::clock::Clock;
 use crate::config::syntax;
 use crate::kubernetes::bootstrap::{self, KubeconfigRequest, POLICY};
+
+/// The command that makes the daemon's own kubeconfig in place of one that is there and was made by others.
+pub(super) fn command_over(path: &Path) -> String {
+    format!(
+        "pve-autoscaler kubeconfig --kubeconfig ADMIN_KUBECONFIG --output {} --force",
+        path.display()
+    )
+}
 
 /// Makes the kubeconfig and says what was done, line by line.
 pub(super) fn run(options: KubeconfigOptions) -> Result<(), CliFailure> {

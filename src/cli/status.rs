@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 
 use super::args::{OutputOptions, StatusOptions};
+use super::causes::{SharedCauses, WhyCell};
 use super::output::{self, OutputFormat, VersionedAnswer};
 use super::render::section;
 use super::{CliFailure, control, evacuations, host_name, narrow, render, stores};
@@ -90,8 +91,11 @@ impl StatusLayout {
     fn add_what_there_is_first(self, text: &mut String, status: &DaemonStatus, now: Time) {
         render::pools(text, &status.pools, now);
         self.add_resources(text, status);
+        let mut causes = self.causes(status, now);
         let all = status.machines.iter();
-        section(text, "Machines", &MACHINES, self.machines(status, all, now));
+        let rows = self.machines(status, all, now, &mut causes);
+        section(text, "Machines", &MACHINES, rows);
+        causes.tell(text);
         evacuations::table(text, status, now);
         pending(text, status);
         held(text, status, now);
@@ -117,14 +121,17 @@ impl StatusLayout {
         };
         others.sort_by_key(|(_, machine)| !drifted(machine));
         evacuations::table(text, status, now);
-        let moving = self.machines(status, moving.into_iter(), now);
+        let mut causes = self.causes(status, now);
+        let moving = self.machines(status, moving.into_iter(), now, &mut causes);
         section(text, "Machines under way", &MACHINES, moving);
+        // Those that are under no way have no trouble.
+        causes.tell(text);
         pending(text, status);
         render::pools(text, &status.pools, now);
         held(text, status, now);
         troubles(text, status);
         render::warnings(text, &status.warnings);
-        let others = self.machines(status, others.into_iter(), now);
+        let others = self.machines(status, others.into_iter(), now, &mut causes);
         section(text, title, &MACHINES, others);
         self.add_resources(text, status);
     }
@@ -138,12 +145,22 @@ impl StatusLayout {
         super::networks::table(text, &status.networks);
     }
 
+    /// What is in the way of several machines, such as a host that is offline: told once.
+    fn causes(self, status: &DaemonStatus, now: Time) -> SharedCauses {
+        let machines = status.machines.values();
+        let cells: Vec<WhyCell> = machines
+            .map(|machine| trouble(status, machine, now))
+            .collect();
+        SharedCauses::among(self.wide, &cells)
+    }
+
     /// Rows of machines. Wide: the region of each, even where there is one alone, and the addresses of each.
     fn machines<'a>(
         self,
         status: &DaemonStatus,
         machines: impl Iterator<Item = (&'a Arc<str>, &'a MachineStatus)>,
         now: Time,
+        causes: &mut SharedCauses,
     ) -> Vec<Vec<String>> {
         let named = self.wide || several_regions(status);
         let rows = machines.map(|(name, machine)| {
@@ -159,7 +176,7 @@ impl StatusLayout {
                 machine.vmid.to_string(),
                 machine.node.as_ref().map_or("-", |_| "yes").to_owned(),
                 step(machine, now),
-                trouble(status, machine, now),
+                causes.write(&trouble(status, machine, now)),
             ]
         });
         rows.collect()
@@ -294,15 +311,16 @@ fn step(machine: &MachineStatus, now: Time) -> String {
 }
 
 /// What is in the way of the work on a machine, and what went wrong with it last.
-fn trouble(status: &DaemonStatus, machine: &MachineStatus, now: Time) -> String {
+fn trouble(status: &DaemonStatus, machine: &MachineStatus, now: Time) -> WhyCell {
     let waits = machine.waits.as_ref().filter(|wait| stuck(wait, now));
     let waits = waits.map(|wait| {
         let since = render::whole_seconds(now.since(wait.since));
-        format!("waits, for {since}: {}", wait.what)
+        (format!("waits, for {since}"), wait.what.to_string())
     });
     let failed = machine.failure.as_ref().map(|failure| {
         let message = render::one_line(&failure.message);
-        format!("{} ({})", unended(&message), render::when(failure.at, now))
+        let at = format!(" ({})", render::when(failure.at, now));
+        (unended(&message).to_owned(), at)
     });
     let differs = machine.differs.iter().filter(|one| one.failed.is_some());
     let differs: Vec<String> = differs
@@ -313,9 +331,17 @@ fn trouble(status: &DaemonStatus, machine: &MachineStatus, now: Time) -> String 
     // Kubernetes takes some time to see it, and sees nothing of a machine without a node.
     let offline = is_on_offline_host(status, machine);
     let offline = offline.then(|| "its host is offline".to_owned());
-    match (waits.or(ails).or(offline), failed) {
-        (Some(now), Some(failed)) => format!("{}; before: {failed}", unended(&now)),
-        (now, failed) => now.or(failed).unwrap_or_default(),
+    let ails = ails.or(offline).map(|ails| (String::new(), ails));
+    // With and without something behind it the words are the same, so that they are told once.
+    let lasts = waits.or(ails);
+    let lasts = lasts.map(|(what, cause)| (what, unended(&cause).to_owned()));
+    match (lasts, failed) {
+        (Some(lasts), Some((failed, at))) => {
+            WhyCell::of_each(vec![lasts, ("before".to_owned(), failed + &at)])
+        }
+        (Some(lasts), None) => WhyCell::of_each(vec![lasts]),
+        (None, Some((failed, at))) => WhyCell::one(&failed, &at),
+        (None, None) => WhyCell::default(),
     }
 }
 
@@ -423,6 +449,62 @@ mod tests {
             since,
             hindered,
         }
+    }
+
+    /// All machines of a host that is offline have the same trouble: each row has its number, and what it is stands once below, with or
+    /// without `--watch`; wide each row has it.
+    #[test]
+    fn the_trouble_of_several_machines_is_told_once() {
+        const WHY: &str =
+            "its host pve2 is offline; its node is not Ready: Kubelet stopped posting node status.";
+        let mut status = DaemonStatus::default();
+        for (number, name) in (0..).zip(["a", "b", "c", "d"]) {
+            let mut machine = machine(9000 + number, true, Step::Done, Span::minutes(9));
+            machine.ails = (name != "d").then(|| WHY.into());
+            if name == "c" {
+                machine.failure = Some(Failure {
+                    advice: None,
+                    step: Step::Start,
+                    message: "a disk is full".into(),
+                    at: NOW - Span::minutes(3),
+                    transient: false,
+                    host: None,
+                });
+            }
+            status.machines.insert(name.into(), machine);
+        }
+        let text = |wide, watched| {
+            let columns = 100;
+            let layout = StatusLayout {
+                wide,
+                watched,
+                columns,
+            };
+            layout.text(&status, NOW)
+        };
+        for watched in [false, true] {
+            let told = text(false, watched);
+            assert_eq!(told.matches("Kubelet stopped").count(), 1, "{told}");
+            let row = |name: &str| {
+                let begin = format!("  {name} ");
+                let row = told.lines().find(|line| line.starts_with(&begin));
+                row.unwrap_or_default().trim_end().to_owned()
+            };
+            assert!(
+                row("a").ends_with(" (1)") && row("b").ends_with(" (1)"),
+                "{told}"
+            );
+            assert!(
+                row("c").ends_with("(1); before: a disk is full (3m ago)"),
+                "{told}"
+            );
+            assert!(!row("d").contains("(1)"), "{told}");
+            assert!(
+                told.contains(&format!("\nWhy\n  (1)  {}", WHY.trim_end_matches('.'))),
+                "{told}"
+            );
+        }
+        assert_eq!(text(true, false).matches("Kubelet stopped").count(), 3);
     }
 
     #[test]
@@ -606,7 +688,9 @@ mod tests {
         };
         let told = |status: &DaemonStatus| {
             let one = &status.machines["small-a"];
-            (trouble(status, one, NOW), is_under_way(status, one, NOW))
+            let cell = trouble(status, one, NOW);
+            let said = SharedCauses::among(true, [&cell]).write(&cell);
+            (said, is_under_way(status, one, NOW))
         };
         assert_eq!(
             told(&status),

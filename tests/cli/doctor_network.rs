@@ -648,3 +648,36 @@ fn tags_that_a_token_may_not_set_are_wrong() {
         &["--user-tag-access 'user-allow=list,user-allow-list=debian;pve-autoscaler;template'"],
     );
 }
+
+/// What `template build` needs on each host. It finds a doctor that looks at what is built alone.
+#[test]
+fn a_build_whose_storages_take_no_such_files_is_warned_of() {
+    let mut spec = PveSpec::default();
+    for storage in &mut spec.storages {
+        if storage.name == "local" {
+            storage.content = "import,iso,snippets".to_owned();
+        }
+    }
+    let simulators = Simulators::start(&spec);
+    let config = simulators.config(&simulators.path("admin.conf"), TEMPLATE, "9100-9120");
+    let build = format!(
+        "[template.debian.build]\nvmids = \"8000-8019\"\nimage = \"https://example.org/x.qcow2\"\nchecksum = \"sha256:{}\"\nstorage = \"local-lvm\"\nimage_storage = \"local\"\nkubernetes = \"1.34\"\n[instance_type.small]",
+        "a".repeat(64)
+    );
+    replace(&config, "[instance_type.small]", &build);
+    all_said(
+        &of_probe(&config, "builds"),
+        &["\"ok\" \"template debian: pve1, pve2, pve3 have what it is built with"],
+    );
+    replace(
+        &config,
+        "image_storage = \"local\"",
+        "snippet_storage = \"local-lvm\"",
+    );
+    all_said(
+        &of_probe(&config, "builds"),
+        &[
+            "\"warning\" \"template debian: the next build of it on pve1, pve2, pve3 would fail: snippet_storage: storage local-lvm is of type lvmthin, which cannot have the content type snippets\" | \"name another storage\"",
+        ],
+    );
+}

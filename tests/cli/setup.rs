@@ -541,6 +541,54 @@ fn an_admission_policy_that_is_not_in_force_is_proposed() {
     );
 }
 
+/// PVE's web interface makes tokens with privilege separation, and such a one of root's has no rights. It finds advice to give the
+/// administrator's token a right on the daemon's resource pool.
+#[test]
+fn an_administrators_token_without_rights_is_told_how_to_be_made() {
+    let place = Place::new();
+    let secret = place.simulators.path("admin.secret");
+    std::fs::write(&secret, "00000000-0000-4000-8000-000000000002\n").expect("written");
+    super::service::replace(&place.answers, "root@pam!setup", "root@pam!sim");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(1), "{said}");
+    for words in [
+        "Pool.Allocate",
+        "With privilege separation, as PVE's web interface makes tokens, it has none of its user's",
+        "--privsep 0` makes one that has them. Or type the commands above as root on a host",
+        "FAILED at step 2 of 3",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    assert!(!said.contains("give the API token a role"), "{said}");
+}
+
+/// A copy of `admin.conf` as the daemon's own works, and doctor warns of it. It finds a setup that says that all is as it should be, and
+/// advice that ends at the file that is there.
+#[test]
+fn an_administrators_kubeconfig_as_the_daemons_own_is_told() {
+    let place = Place::new();
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    let own = place.simulators.path("daemon.conf");
+    std::fs::copy(place.simulators.path("admin.conf"), &own).expect("copied");
+    let told = "it may do more than the daemon needs";
+    let makes = format!(
+        "--kubeconfig ADMIN_KUBECONFIG --output {} --force",
+        own.display()
+    );
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    for words in [told, &makes, "Nothing else is to be done"] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    assert!(!said.contains("all is as it should be"), "{said}");
+    let (_, found) = place.doctor();
+    let found = found.split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in [told, &makes] {
+        assert!(found.contains(words), "{words:?} is not in {found}");
+    }
+}
+
 /// PVE asks for the right to a VNet in its own zone. It finds a setup whose commands give a right that nobody asks for, and a doctor that
 /// wants to see the zone, which a token with no more rights than it needs does not.
 #[test]

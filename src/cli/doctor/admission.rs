@@ -4,6 +4,7 @@
 
 use super::finding::Findings;
 use super::kubernetes::ReachedCluster;
+use crate::cli::kubeconfig;
 use crate::kubernetes::bootstrap::USER;
 use crate::kubernetes::{AdmissionPolicy, KubeError, PolicyTrial};
 
@@ -32,7 +33,10 @@ pub(super) async fn look(cluster: &ReachedCluster, findings: &mut Findings) {
                 .warning(format!(
                     "kubernetes: the kubeconfig is that of {name:?}, not of {USER}: it may do more than the daemon needs, and admission-policy.yaml does not hold it"
                 ))
-                .mend("pve-autoscaler kubeconfig --kubeconfig ADMIN_KUBECONFIG makes the daemon's own");
+                .mend(format!(
+                    "with an administrator's kubeconfig that lies elsewhere, {} makes the daemon's own",
+                    kubeconfig::command_over(&cluster.here.settings.kubernetes.kubeconfig)
+                ));
             return;
         }
         // Before 1.28 nobody can ask.

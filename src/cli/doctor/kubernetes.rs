@@ -9,6 +9,7 @@ use super::finding::Findings;
 use super::probe::give_up;
 use super::skew;
 use super::{ClusterId, Here, MAX_SKEW};
+use crate::cli::kubeconfig::command_over;
 use crate::clock::Clock;
 use crate::kubernetes::access::AccessRight;
 use crate::kubernetes::bootstrap;
@@ -109,7 +110,11 @@ async fn connect(here: &Here, clock: Clock, findings: &mut Findings) -> Option<R
     let client = KubeClient::new(connector, clock, Arc::new(Unobserved)).await;
     let credentials = client.credentials();
     if let Some(error) = &credentials.error {
-        findings.wrong(format!("kubernetes: {error}")).mend(OWN);
+        // The file that is there may be anybody's, and lies where this configuration says.
+        findings.wrong(format!("kubernetes: {error}")).mend(format!(
+            "with an administrator's kubeconfig that lies elsewhere, {} makes the daemon's own",
+            command_over(kubeconfig)
+        ));
         return None;
     }
     let version = match client.server_version().await {

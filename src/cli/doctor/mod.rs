@@ -7,6 +7,7 @@ mod addresses;
 mod admission;
 mod bridges;
 mod broker;
+mod builds;
 mod clocks;
 mod clones;
 mod cloud_init;

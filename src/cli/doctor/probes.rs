@@ -5,9 +5,9 @@ use super::kubernetes::ReachedCluster;
 use super::probe::Probe;
 use super::region::{ReachedRegion, SeenRegion};
 use super::{
-    Here, addresses, admission, broker, clocks, clones, cloud_init, collector, cpus, daemon,
-    devices, disks, endpoint, firewall, hosts, journal, kubeadm, kubernetes, lease, load, mail,
-    network, new_vms, provider, range, region, rights, skew, state, tags, talos, templates,
+    Here, addresses, admission, broker, builds, clocks, clones, cloud_init, collector, cpus,
+    daemon, devices, disks, endpoint, firewall, hosts, journal, kubeadm, kubernetes, lease, load,
+    mail, network, new_vms, provider, range, region, rights, skew, state, tags, talos, templates,
     topology, user, wire,
 };
 
@@ -53,12 +53,13 @@ pub(super) const CLUSTER: [Probe<ReachedCluster>; 9] = [
 pub(super) const REGION: [Probe<ReachedRegion>; 1] = [probe!("broker", broker::look)];
 
 /// In a region that could be read.
-pub(super) const SEEN: [Probe<SeenRegion>; 19] = [
+pub(super) const SEEN: [Probe<SeenRegion>; 20] = [
     probe!("version", judge region::judge),
     probe!("clocks", clocks::look),
     probe!("hosts", judge hosts::look),
     probe!("templates", judge templates::look),
     probe!("new-vms", new_vms::look),
+    probe!("builds", judge builds::look),
     probe!("cloud-init", cloud_init::look),
     probe!("clones", judge clones::look),
     probe!("range", range::look),

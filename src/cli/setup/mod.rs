@@ -33,13 +33,15 @@ use anyhow::{anyhow, bail};
 
 use super::args::SetupOptions;
 use super::table::table;
-use super::{CliFailure, output, print, runtime};
+use super::{CliFailure, kubeconfig, output, print, runtime};
 use crate::config;
+use crate::kubernetes::bootstrap::USER;
 use crate::model::words;
 
 use answers::SetupAnswers;
 use choose::Proposal;
 use images::ImagesFound;
+use policy::PolicyFound;
 use rights::OwnerHints;
 use steps::SetupStep;
 use survey::{Admin, Existing, Survey};
@@ -118,7 +120,7 @@ async fn set_up(
     if let Some(what) = &told {
         tell(&format!("\nnote: {what}\n"))?;
     }
-    let lacking = tell_policy(&survey, &admin, &steps)? || told.is_some();
+    let lacking = tell_policy((&survey, existing), &admin, &steps)? || told.is_some();
     if steps.is_empty() {
         tell_nothing(&admin, lacking)?;
         return tell_change(options, "no");
@@ -126,8 +128,19 @@ async fn set_up(
     carry_out(&steps, &admin, (options, &answers)).await
 }
 
-/// Says so where the admission policy is not in force and no step puts it there.
-fn tell_policy(survey: &Survey, admin: &Admin, steps: &[SetupStep]) -> Result<bool, CliFailure> {
+/// Says so where the admission policy is not in force and no step puts it there, or where the daemon has another user's kubeconfig.
+fn tell_policy(
+    (survey, existing): (&Survey, &Existing),
+    admin: &Admin,
+    steps: &[SetupStep],
+) -> Result<bool, CliFailure> {
+    if let PolicyFound::OtherUser(name) = &survey.policy {
+        tell(&format!(
+            "\nnote: {}\n",
+            other_user(name, &existing.settings.kubernetes.kubeconfig)
+        ))?;
+        return Ok(true);
+    }
     let mut steps = steps.iter();
     let made = steps.any(|step| matches!(step, SetupStep::Policy(_)));
     let lacking = survey.policy.is_missing() && !made;
@@ -138,6 +151,16 @@ fn tell_policy(survey: &Survey, admin: &Admin, steps: &[SetupStep]) -> Result<bo
         ))?;
     }
     Ok(lacking)
+}
+
+/// What is said where the daemon's kubeconfig is another user's, such as a copy of `admin.conf`.
+fn other_user(name: &str, path: &Path) -> String {
+    format!(
+        "the daemon's kubeconfig {} is that of {name:?}, not of {USER}: it may do more than the daemon needs, and the admission policy does not \
+         hold it. With an administrator's kubeconfig that lies elsewhere, `{}` makes the daemon's own",
+        path.display(),
+        kubeconfig::command_over(path)
+    )
 }
 
 /// Says that there is no step; `lacking`: something is missing all the same, which was said.

@@ -17,9 +17,11 @@ const TRIES: usize = 15;
 /// What is known of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum PolicyFound {
-    /// Nobody was asked: the daemon's kubeconfig is missing or lacks something, or is another user's, whom the policy does not hold.
+    /// Nobody was asked: the daemon's kubeconfig is missing or lacks something.
     #[default]
     Unasked,
+    /// The daemon's kubeconfig is this other user's, whom the policy does not hold.
+    OtherUser(String),
     /// The API server has no such policies.
     NoApi,
     /// These policies of it are not in force: they are not there, or not bound.
@@ -39,6 +41,9 @@ impl PolicyFound {
     pub(super) fn show(&self) -> Option<String> {
         let words = match self {
             PolicyFound::Unasked | PolicyFound::InForce => return None,
+            PolicyFound::OtherUser(name) => {
+                &format!("it does not hold {name:?}, whose kubeconfig the daemon has")
+            }
             PolicyFound::NoApi => {
                 "this API server has no ValidatingAdmissionPolicy, which Kubernetes has from 1.30 on: RBAC alone holds the daemon"
             }
@@ -54,14 +59,19 @@ impl PolicyFound {
 
 /// Asks with the daemon's own kubeconfig.
 pub(super) async fn look(own: &KubeClient) -> PolicyFound {
+    let user = own.user_name().await;
+    if let Ok(name) = &user
+        && name != USER
+    {
+        return PolicyFound::OtherUser(name.clone());
+    }
     match own.has_admission_policies().await {
         Ok(true) => {}
         Ok(false) => return PolicyFound::NoApi,
         Err(error) => return PolicyFound::Unseen(error.to_string()),
     }
-    match own.user_name().await {
-        Ok(name) if name == USER => {}
-        Ok(_) => return PolicyFound::Unasked,
+    match user {
+        Ok(_) => {}
         Err(error) => return PolicyFound::Unseen(error.to_string()),
     }
     let (mut missing, mut unseen) = (Vec::new(), None);
@@ -173,7 +183,8 @@ mod tests {
         assert_eq!(found("v1.34.1", USER).await, missing);
         assert_eq!(found("v1.30.0", USER).await, missing);
         assert_eq!(found("v1.29.14", USER).await, PolicyFound::NoApi);
-        assert_eq!(found("v1.34.1", "somebody").await, PolicyFound::Unasked);
+        let other = PolicyFound::OtherUser("somebody".to_owned());
+        assert_eq!(found("v1.34.1", "somebody").await, other);
         let told = PolicyFound::NoApi.show().expect("it is told");
         assert!(told.contains("from 1.30 on"), "{told}");
         assert_eq!(PolicyFound::InForce.show(), None);

@@ -17,7 +17,7 @@ use super::rights::{self, OwnerHints};
 use super::survey::{Admin, Existing, Survey};
 use super::templates::{FILES, content_lacking};
 use super::text;
-use super::token::{Grants, TokenLack};
+use super::token::{self, Grants, TokenLack};
 use crate::cli::doctor::user::DAEMON;
 use crate::cli::in_force::digest;
 use crate::cli::place::ForceOptions;
@@ -282,7 +282,8 @@ impl SetupStep {
             SetupStep::Policy(step) => step.run().await?,
             SetupStep::Token(grants, file) => {
                 let group = (DAEMON, hints);
-                grants.make(&admin.client, file, group).await?
+                let made = grants.make(&admin.client, file, group).await;
+                made.map_err(|error| token::of_refusal(error, admin.is_daemons))?
             }
             SetupStep::Content(wanted) => {
                 let downloads = wanted.contains("import");

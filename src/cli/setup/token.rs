@@ -15,10 +15,12 @@ use crate::cli::doctor::rights;
 use crate::config::Settings;
 use crate::config::settings::Channel;
 use crate::kubernetes::bootstrap::write_credentials;
-use crate::pve::Client;
+use crate::pve::{CallError, Client};
 
 /// The status of a call whose token is not taken.
 const UNAUTHORIZED: u16 = 401;
+/// The status of a call that its token may not make.
+const FORBIDDEN: u16 = 403;
 
 /// What a token is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,6 +119,25 @@ async fn try_secret(client: &Client) -> SecretTrial {
         }
         Err(error) => SecretTrial::Silent(error.words()),
     }
+}
+
+/// What is said where PVE does not let somebody give rights. The advice for the call alone would give a right to a token that is to have none.
+pub(super) fn of_refusal(error: anyhow::Error, is_daemons: bool) -> anyhow::Error {
+    let refused = error.downcast_ref::<CallError>();
+    let Some(refused) = refused.filter(|refused| refused.status == Some(FORBIDDEN)) else {
+        return error;
+    };
+    let why = if is_daemons {
+        "this is the daemon's own token, and only an administrator gives rights: answer proxmox.admin_token_id and admin_token_secret_file"
+    } else {
+        "the administrator's token has no such right. With privilege separation, as PVE's web interface makes tokens, it has none of its user's: \
+         `pveum user token add root@pam NAME --privsep 0` makes one that has them"
+    };
+    anyhow::anyhow!(
+        "{} was refused by PVE: {}; {why}. Or type the commands above as root on a host, and run setup again",
+        refused.call,
+        refused.message
+    )
 }
 
 /// What a PVE cluster has of a user's rights already.

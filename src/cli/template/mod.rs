@@ -394,6 +394,15 @@ fn current<'a>(found: &'a [BuiltVm], build: &Build, at: TemplatePlace<'_>) -> Op
     found.find(|built| built.finished() && built.mark.definition == wanted && at.has(built))
 }
 
+/// The hosts on which `template build` without `--host` builds a template.
+pub(super) fn hosts_of_build(
+    settings: &Settings,
+    of: (&str, &Build),
+    resources: &ClusterResources,
+) -> anyhow::Result<Vec<String>> {
+    hosts(settings, of, resources, &[])
+}
+
 /// The hosts that get the template.
 fn hosts(
     settings: &Settings,

@@ -16,6 +16,7 @@ use super::auth::{self, Attributes, User};
 use super::media::ObjectForm;
 use super::object::{list, name, namespace, set};
 use super::pki::certificate_bearer_of;
+use super::protobuf::{self, Unread};
 use super::resources::{NAMESPACES, Res};
 use super::selector::ListSelector;
 use super::status::{Status, answer, success};
@@ -28,8 +29,10 @@ use crate::sim::listen::PeerCertificate;
 
 /// The API server's own limit of a request body.
 const MOST_BODY: usize = 3 * 1024 * 1024;
-/// What a body may be written in. The real one reads YAML and protobuf of its own kinds, too, and of custom resources no protobuf.
+/// What a body of any kind may be written in. The real one reads YAML and protobuf of its own kinds, too, and of custom resources no protobuf.
 const BODIES: [&str; 1] = ["application/json"];
+/// What kubectl writes some bodies in; of [some kinds](super::protobuf) it is read.
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// `--min-request-timeout`: a watch without a limit lasts this long, up to twice.
 const WATCH_SECONDS: u64 = 1_800;
 
@@ -325,6 +328,12 @@ fn read_body(bytes: &[u8], media: &str, verb: &str) -> Result<Value, Status> {
     } else {
         &BODIES[..]
     };
+    if media == PROTOBUF && verb != "patch" {
+        return protobuf::read_object(bytes).map_err(|unread| match unread {
+            Unread::OtherKind => Status::media_type(taken),
+            Unread::Wrong(why) => Status::bad_request(why),
+        });
+    }
     if !taken.contains(&media) {
         return Err(Status::media_type(taken));
     }

@@ -24,6 +24,7 @@ mod object;
 mod patch;
 mod pki;
 mod policy;
+mod protobuf;
 mod rbac;
 #[cfg(test)]
 mod replay;

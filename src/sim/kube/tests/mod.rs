@@ -156,7 +156,7 @@ async fn who_takes_json_too_gets_it_and_who_does_not_is_told() {
     }
 }
 
-/// kubectl 1.36 sends what it evicts, deletes and creates in protobuf. It is told which forms are read, and nothing is done; an empty body has no form.
+/// What is not read is told, with the forms that are, and nothing is done; an empty body has no form.
 #[tokio::test(start_paused = true)]
 async fn a_body_that_is_no_json_is_refused_by_its_type() {
     const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -199,7 +199,9 @@ async fn a_body_that_is_no_json_is_refused_by_its_type() {
         ("PATCH", a, PROTOBUF, of_patches),
         ("PATCH", a, "application/json", of_patches),
     ] {
-        let (code, said) = send(method, path, Some(media), "k8s\u{0}\n").await;
+        // A Pod, of which no protobuf is read.
+        let body = "k8s\u{0}\n\u{9}\n\u{2}v1\u{12}\u{3}Pod";
+        let (code, said) = send(method, path, Some(media), body).await;
         assert_eq!(code, 415, "{method} {path} {media}: {said}");
         assert_eq!(said["reason"], "UnsupportedMediaType", "{said}");
         assert_eq!(said["message"], told, "{method} {path} {media}");
@@ -211,6 +213,74 @@ async fn a_body_that_is_no_json_is_refused_by_its_type() {
     let new = pod("c", "1").to_string();
     assert_eq!(send("POST", PODS, json, &new).await.0, 201);
     assert_eq!(send("DELETE", a, Some(PROTOBUF), "").await.0, 200);
+}
+
+/// What kubectl 1.36 sends for `drain`, `delete --now`, `create namespace` and `create deployment`: its own bytes of the last two.
+#[tokio::test(start_paused = true)]
+async fn kubectl_deletes_evicts_and_creates_in_protobuf() {
+    const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+    const NEW_SPACE: &[u8] = b"k8s\x00\n\x0f\n\x02v1\x12\tNamespace\x12\x1c\n\x14\n\x04shop\x12\x00\x1a\x00\"\x00*\x002\x008\x00B\x00\x12\x00\x1a\x02\n\x00\x1a\x00\"\x00";
+    const NEW_DEPLOYMENT: &[u8] = b"k8s\x00\n\x15\n\x07apps/v1\x12\nDeployment\x12\xb4\x01\n\x1b\n\x01a\x12\x00\x1a\x00\"\x00*\x002\x008\x00B\x00Z\x08\n\x03app\x12\x01a\x12\x86\x01\x08\x02\x12\n\n\x08\n\x03app\x12\x01a\x1an\n\x1a\n\x00\x12\x00\x1a\x00\"\x00*\x002\x008\x00B\x00Z\x08\n\x03app\x12\x01a\x12P\x122\n\x01x\x12\x01x\x1a\x02sh\x1a\x02-c\x1a\x02id*\x002\n\n\x00\x10\x00\x18P\"\x00*\x00B\x00j\x00r\x00\x80\x01\x00\x88\x01\x00\x90\x01\x00\xa2\x01\x00\x1a\x002\x00B\x00J\x00R\x00X\x00`\x00h\x00\x82\x01\x00\x8a\x01\x00\x9a\x01\x00\xc2\x01\x00\"\x02\n\x00(\x008\x00\x1a\x0c\x08\x00\x10\x00\x18\x00 \x00(\x008\x00\x1a\x00\"\x00";
+    const EVICTION_OF_A: &[u8] = b"k8s\x00\n\x15\n\tpolicy/v1\x12\x08Eviction\x12\x12\n\x0e\n\x01a\x1a\x07default8\x00\x12\x00\x1a\x00\"\x00";
+    const AT_ONCE: &[u8] =
+        b"k8s\x00\n\x13\n\x02v1\x12\rDeleteOptions\x12\x0e\x08\x01\"\nBackground\x1a\x00\"\x00";
+    let (kube, api) = cluster();
+    api.post(PODS, &pod("a", "1")).await.expect("created");
+    api.post(PODS, &pod("b", "1")).await.expect("created");
+    pause(1).await;
+    let send = async |method: &str, path: &str, body: &'static [u8]| {
+        let request = http::Request::builder().method(method).uri(path);
+        let request = request.header(http::header::CONTENT_TYPE, PROTOBUF);
+        let request = request.body(axum::body::Body::from(body));
+        let answer = kube.router().oneshot(request.expect("a request")).await;
+        let answer = answer.expect("an answer");
+        let code = answer.status().as_u16();
+        let bytes = axum::body::to_bytes(answer.into_body(), 1 << 20).await;
+        let said: Value = serde_json::from_slice(&bytes.expect("a body")).expect("JSON");
+        (code, said)
+    };
+    let (code, said) = send("POST", "/api/v1/namespaces", NEW_SPACE).await;
+    assert_eq!(
+        (code, &said["metadata"]["name"]),
+        (201, &json!("shop")),
+        "{said}"
+    );
+
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let (code, said) = send("POST", deployments, NEW_DEPLOYMENT).await;
+    assert_eq!(code, 201, "{said}");
+    let spec = &said["spec"];
+    assert_eq!(spec["replicas"], 2);
+    assert_eq!(spec["selector"]["matchLabels"], json!({"app": "a"}));
+    assert_eq!(spec["template"]["metadata"]["labels"], json!({"app": "a"}));
+    let container = &spec["template"]["spec"]["containers"][0];
+    assert_eq!(
+        (&container["name"], &container["image"]),
+        (&json!("x"), &json!("x"))
+    );
+    assert_eq!(container["command"], json!(["sh", "-c", "id"]));
+    assert_eq!(container["ports"][0]["containerPort"], 80);
+    pause(5).await;
+    let seen = api.get(&format!("{PODS}?labelSelector=app%3Da")).await;
+    assert_eq!(items(&seen.expect("pods")).len(), 2);
+
+    let (code, said) = send("POST", &format!("{PODS}/b/eviction"), EVICTION_OF_A).await;
+    assert_eq!(code, 400, "another pod's name: {said}");
+    let (code, said) = send("POST", &format!("{PODS}/a/eviction"), EVICTION_OF_A).await;
+    assert_eq!(code, 201, "{said}");
+    let (code, said) = send("DELETE", &format!("{PODS}/b"), AT_ONCE).await;
+    assert_eq!(code, 200, "{said}");
+    pause(60).await;
+    for gone in ["a", "b"] {
+        let seen = api.get(&format!("{PODS}/{gone}")).await;
+        seen.expect_err("it is gone");
+    }
+    let (code, said) = send("POST", "/api/v1/namespaces", &NEW_SPACE[..20]).await;
+    assert_eq!(
+        (code, &said["reason"]),
+        (400, &json!("BadRequest")),
+        "{said}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
