@@ -1,18 +1,24 @@
 #!/bin/bash
-# Makes the root that both PVE hosts and the control plane are booted from, once for each state of what goes into it: Debian 13 with
+# Makes the root that both PVE hosts and the control plane are booted from, once for each state of what goes into it: Debian with
 # what PVE needs of it, and PVE's own code. PVE's Perl lies there as it is; pmxcfs, its Perl binding, qmeventd and the query of the
 # machine's capabilities are built in the root; what PVE has in Rust is replaced by stubs/. Prints the root's folder.
 #
 #   tests/pve-world/make-root.sh
 #
-# PVE_SOURCES=FOLDER   PVE's repositories lie there, checked out, one folder for each name in sources.txt. Without it they are cloned
-# PVE_GIT=ADDRESS      from here (https://git.proxmox.com/git), at the commits of sources.txt.
+# PVE_RELEASE=8        Proxmox VE 8 on Debian 12, of sources-8.txt, and not 9 on Debian 13, of sources.txt.
+# PVE_SOURCES=FOLDER   PVE's repositories lie there, checked out, one folder for each name in that file. Without it they are cloned
+# PVE_GIT=ADDRESS      from here (https://git.proxmox.com/git), at the commits of that file.
 # Exit 77: it cannot be made on this machine, for the reason that is said.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.."
 # shellcheck source=tests/pve-world/common.sh
 . tests/pve-world/common.sh
 
+case "${PVE_RELEASE:-9}" in
+    8) readonly suite=bookworm debian=12 sources_list="$here/sources-8.txt" ;;
+    9) readonly suite=trixie debian=13 sources_list="$here/sources.txt" ;;
+    *) die "PVE_RELEASE=$PVE_RELEASE is neither 8 nor 9" ;;
+esac
 readonly git="${PVE_GIT:-https://git.proxmox.com/git}"
 # How long a clone, Debian's root, and the compilers may take.
 readonly clone_seconds=900 debian_seconds=1800 build_seconds=900
@@ -35,8 +41,8 @@ packages+=,gcc,make,pkg-config,libcorosync-common-dev,libcpg-dev,libcmap-dev,lib
 packages+=,libsqlite3-dev,libglib2.0-dev,librrd-dev,libjson-c-dev,libc6-dev,check
 readonly packages
 
-# repositories: the names and commits in sources.txt.
-repositories() { grep -v '^#' "$here/sources.txt"; }
+# repositories: the names and commits of this release of PVE.
+repositories() { grep -v '^#' "$sources_list"; }
 
 # clone NAME COMMIT: the repository at that commit, in the cache.
 clone() {
@@ -80,24 +86,24 @@ versions() {
 
 # Debian alone is kept beside the root: what is ours changes more often.
 install_debian() {
-    local debian status=0
-    debian="$world/debian-$(sha256sum <<<"$packages" | cut -c1-8)"
-    if [ ! -d "$debian" ]; then
-        say "a root of Debian 13: some minutes, once"
-        rm -rf --one-file-system "$debian.new"
+    local base status=0
+    base="$world/debian-$suite-$(sha256sum <<<"$packages" | cut -c1-8)"
+    if [ ! -d "$base" ]; then
+        say "a root of Debian $debian: some minutes, once"
+        rm -rf --one-file-system "$base.new"
         # What it mounts there and what it starts ends with it, however it ends.
         limited "$debian_seconds" nice unshare --mount --propagation private --pid --fork --kill-child --mount-proc mmdebstrap --quiet \
-            --variant=minbase --aptopt='Apt::Install-Recommends "false"' --include="$packages" trixie "$debian.new" \
+            --variant=minbase --aptopt='Apt::Install-Recommends "false"' --include="$packages" "$suite" "$base.new" \
             >"$world/debian.log" 2>&1 || status=$?
         [ "$status" -eq 0 ] || tail -n 5 "$world/debian.log" | cut -c1-200 >&2
         case "$status" in
             0) ;;
-            124 | 137) cannot "a root of Debian 13 was not made within $debian_seconds s (a slow mirror, or a busy machine); try again" ;;
-            *) cannot "no root of Debian 13 could be made (no Debian mirror?): mmdebstrap ended with $status" ;;
+            124 | 137) cannot "a root of Debian $debian was not made within $debian_seconds s (a slow mirror, or a busy machine); try again" ;;
+            *) cannot "no root of Debian $debian could be made (no Debian mirror?): mmdebstrap ended with $status" ;;
         esac
-        mv "$debian.new" "$debian"
+        mv "$base.new" "$base"
     fi
-    cp -a --reflink=auto "$debian" "$root"
+    cp -a --reflink=auto "$base" "$root"
 }
 
 # PVE's Perl as it is in its repositories, and what its build writes out of it.
@@ -167,13 +173,17 @@ install_programs() {
     install -m755 "$server"/src/bin/{qm,qmrestore,qmextract} "$root/usr/sbin/"
     install -m755 "$sources/pve-storage/src/bin/pvesm" "$sources/pve-access-control/src/pveum" "$sources/pve-ha-manager/src/ha-manager" "$root/usr/sbin/"
     install -d "$libexec" "$root/usr/share/qemu-server"
-    install -m755 "$server"/src/usr/{pve-bridge,pve-bridge-hotplug,pve-bridgedown,dbus-vmstate} "$libexec/"
+    install -m755 "$server"/src/usr/{pve-bridge,pve-bridge-hotplug,pve-bridgedown} "$libexec/"
     cp "$server"/src/usr/{*.cfg,bootsplash.jpg} "$root/usr/share/qemu-server/"
     cp "$manager"/services/{pvedaemon,pveproxy,pvestatd,pvescheduler}.service "$manager/services/pve-storage.target" \
         "$server/src/qmeventd/qmeventd.service" "$cluster/debian/pve-cluster.service" \
         "$server/src/query-machine-capabilities/pve-query-machine-capabilities.service" "$units/"
-    cp "$manager/debian/tmpfiles" "$root/usr/lib/tmpfiles.d/pve-manager.conf"
-    cp "$server/debian/tmpfiles" "$root/usr/lib/tmpfiles.d/qemu-server.conf"
+    # PVE 9 alone has these. In 8 its programs make the folders.
+    if [ "$debian" != 12 ]; then
+        install -m755 "$server/src/usr/dbus-vmstate" "$libexec/"
+        cp "$manager/debian/tmpfiles" "$root/usr/lib/tmpfiles.d/pve-manager.conf"
+        cp "$server/debian/tmpfiles" "$root/usr/lib/tmpfiles.d/qemu-server.conf"
+    fi
     mkdir -p "$root"/var/lib/{pve-cluster,vz,lxc} "$root/var/lib/pve-manager/apl-info" "$root"/var/log/{pveproxy,pve/tasks} "$root"/etc/{pve,vz} \
         "$root"/usr/share/pve-manager/{images,css,js,locale,touch,templates,helpers} \
         "$root"/usr/share/{pve-i18n,fonts-font-awesome,javascript,pve-yew-mobile-gui}
@@ -187,7 +197,7 @@ mkdir -p "$world"
 exec 8>"$world/root.lock"
 flock -w 3600 8 || cannot "another run has held $world/root.lock for an hour"
 get_sources
-root="$world/root-$({ versions && cat "$here/make-root.sh" "$here/sources.txt" && find "$here/stubs" -type f -print0 | sort -z | xargs -0 cat; } | sha256sum | cut -c1-8)"
+root="$world/root-$({ versions && cat "$here/make-root.sh" "$sources_list" && find "$here/stubs" -type f -print0 | sort -z | xargs -0 cat; } | sha256sum | cut -c1-8)"
 if [ ! -e "$root/complete" ]; then
     rm -rf --one-file-system "$root"
     install_debian

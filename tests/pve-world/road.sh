@@ -7,7 +7,7 @@
 #   tests/pve-world/road.sh [--keep] [PACKAGE.deb]        the newest package in target/package when none is named
 #
 # The hosts begin anew (up.sh --fresh). They are ended afterwards; with --keep they stay up.
-# PVE_SOURCES, PVE_GIT: where PVE's code comes from (make-root.sh).
+# PVE_RELEASE=8: of PVE 8, not 9. PVE_SOURCES, PVE_GIT: where PVE's code comes from (make-root.sh).
 set -euo pipefail
 readonly called_in="$PWD"
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.."

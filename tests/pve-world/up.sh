@@ -7,7 +7,7 @@
 # --fresh: the hosts begin anew.
 # PACKAGE.deb: lies at /srv/pve-autoscaler on both hosts afterwards, and cp1's control plane is its `sim kube`. Without it the newest in
 # target/package is taken.
-# PVE_SOURCES, PVE_GIT: where PVE's code comes from (make-root.sh). KUBECTL=FILE: a kubectl for cp1.
+# PVE_RELEASE=8: of PVE 8, not 9. PVE_SOURCES, PVE_GIT: where PVE's code comes from (make-root.sh). KUBECTL=FILE: a kubectl for cp1.
 # Exit 77: it cannot be booted on this machine, for the reason that is said.
 set -euo pipefail
 readonly called_in="$PWD"

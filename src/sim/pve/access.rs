@@ -14,6 +14,7 @@ use http::{HeaderMap, header};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::releases::MONITOR;
 use super::spec::AclSpec;
 use super::wire::{ErrorAnswer, decode};
 use super::world::PveWorld;
@@ -57,6 +58,7 @@ const PRIVILEGES: &[&str] = &[
     "VM.GuestAgent.Audit",
     "VM.GuestAgent.Unrestricted",
     "VM.Migrate",
+    MONITOR,
     "VM.PowerMgmt",
 ];
 
@@ -211,6 +213,7 @@ impl Pve {
             let held = paths.into_iter().map(|path| {
                 let privileges = PRIVILEGES
                     .iter()
+                    .filter(|one| world.release().has_privilege(one))
                     .filter(|one| world.allowed(&asked.caller, &path, &[one]));
                 let held: serde_json::Map<String, Value> = privileges
                     .map(|one| ((*one).to_owned(), json!(1)))

@@ -29,6 +29,10 @@ impl Pve {
             {
                 self.need(&asked.caller, "/access/groups", &["User.Modify"])?;
             }
+            CallHandler::RoleAdd | CallHandler::RoleChange => {
+                let release = self.world(|world, _| world.release());
+                release.check_privileges(asked.text("privs"))?;
+            }
             CallHandler::PoolAdd | CallHandler::PoolChange => {
                 let pool = format!("/pool/{}", asked.text("poolid"));
                 self.need(&asked.caller, &pool, &["Pool.Allocate"])?;

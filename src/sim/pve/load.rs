@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::releases::Release;
 use super::world::{OwnLoad, PveWorld, SimHost};
 use crate::model::time::{Span, Time};
 
@@ -36,13 +37,7 @@ impl PveWorld {
             return Value::Null;
         };
         let guests = self.memory_used(name).saturating_sub(host.own_memory);
-        let pressure = self
-            .spec
-            .version
-            .split('.')
-            .next()
-            .and_then(|major| major.parse().ok())
-            >= Some(9);
+        let pressure = self.release() >= Release::Nine;
         let this = now.0 - now.0.rem_euclid(60_000);
         let rows = (0..ROWS).rev().map(|back| {
             let at = Time(this) - Span::minutes(back);

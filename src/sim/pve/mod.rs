@@ -34,6 +34,7 @@ mod params;
 mod pci;
 mod power;
 mod reading;
+mod releases;
 mod remove;
 mod schema;
 mod serve;
@@ -312,20 +313,22 @@ impl Pve {
             Some(ParamValue::Text(text) | ParamValue::Number(text)) => text.clone(),
             _ => String::new(),
         };
+        let release = self.world(|world, _| world.release());
         if let NeededPrivilege::Any(path, privileges) = call.need {
             let path = ["node", "vmid", "storage"]
                 .iter()
                 .fold(path.to_owned(), |path, name| {
                     path.replace(&format!("{{{name}}}"), &text(name))
                 });
-            self.need(&caller, &path, privileges)?;
+            self.need(&caller, &path, &release.asked_for(privileges))?;
         }
         let node = match text("node") {
             node if node.is_empty() || node == "localhost" => host.to_owned(),
             node => node,
         };
         self.reach(&node).await?;
-        let params = schema::verify(call.params, params)?;
+        let params = schema::verify(call.params, release.lacks(call), params)?;
+        release.check_change(&params)?;
         let timings = self.timings();
         self.take(match call.pace {
             CallDuration::Read => timings.read,

@@ -129,16 +129,17 @@ pub(super) const CONFIG_ID: ParamKind = ParamKind::Format("pve-configid", Some(4
 /// A VM's name.
 pub(super) const DNS_NAME: ParamKind = ParamKind::Format("dns-name", None, dns_name);
 
-/// Checks parameters against their descriptions; a lone value of a list becomes a list.
+/// Checks parameters against their descriptions, of which those of `lacking` do not hold; a lone value of a list becomes a list.
 pub(super) fn verify(
     described: &[&[ParamSchema]],
+    lacking: &[&str],
     mut params: ParamValues,
 ) -> Result<ParamValues, ErrorAnswer> {
     let find = |name: &str| {
         described
             .iter()
             .flat_map(|group| group.iter())
-            .find(|param| param.is(name))
+            .find(|param| param.is(name) && !lacking.contains(&name))
     };
     let mut errors = BTreeMap::new();
     for (name, given) in &mut params {

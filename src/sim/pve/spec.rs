@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bridges::{BridgeSpecs, VNetSpec};
 use super::kinds::StorageKind;
+use super::releases::MONITOR;
 use super::tags::TagAccess;
 
 /// One gibibyte in bytes.
@@ -21,7 +22,7 @@ pub const LOCAL_TEMPLATE: u32 = 9001;
 pub struct PveSpec {
     /// The cluster's name; empty for a host that is in none.
     pub cluster: String,
-    /// pve-manager's version.
+    /// pve-manager's version. A cluster of Proxmox VE 8 refuses what 8 does not know.
     pub version: String,
     /// `next-id` of datacenter.cfg: lower bound (inclusive) and upper bound (exclusive).
     pub next_id: [u32; 2],
@@ -403,7 +404,7 @@ fn foreign(vmid: u32, name: &str, container: bool) -> MachineSpec {
     }
 }
 
-/// The privileges found sufficient for the autoscaler, on `/`.
+/// The privileges found sufficient for the autoscaler, on `/`; of those for the guest agent a release of PVE counts its own.
 fn scaler() -> Vec<AclSpec> {
     let privileges = [
         "VM.Clone",
@@ -420,6 +421,7 @@ fn scaler() -> Vec<AclSpec> {
         "VM.Migrate",
         "VM.GuestAgent.Audit",
         "VM.GuestAgent.Unrestricted",
+        MONITOR,
         "Pool.Audit",
         "Datastore.AllocateSpace",
         "Datastore.Audit",

@@ -12,6 +12,7 @@ mod pci;
 mod pools;
 mod power;
 mod recorded;
+mod releases;
 mod schema;
 mod storages;
 mod wire;

@@ -18,6 +18,9 @@ const HARDWARE: &str = include_str!("recorded_hardware.json");
 /// The same of options that nobody plans with (`[template.NAME.options]`), of CD drives, and of disks of firmware and TPM: of a VM that is
 /// off, at its start, while it runs, of one that is made with them and of clones; as root@pam and with three API tokens.
 const OPTIONS: &str = include_str!("recorded_options.json");
+/// What PVE 8.4 (pve-manager 8.4.21, qemu-server 8.4.10) answered otherwise when it was asked the sequences of [`OPTIONS`] that it names: for
+/// the number of the sequence and of the request the answer. To all others of these it answered the same.
+const OPTIONS_ON_8: &str = include_str!("recorded_options_on_8.json");
 
 #[tokio::test(start_paused = true)]
 async fn the_simulator_answers_as_pve_did() {
@@ -37,6 +40,31 @@ async fn the_simulator_answers_of_hardware_as_pve_did() {
 async fn the_simulator_answers_of_options_as_pve_did() {
     let asked = play_all(OPTIONS).await;
     assert!(asked > 900, "{asked} requests");
+}
+
+/// It finds a simulated PVE 8 that takes what 8 does not know, and one that refuses more than 8 does.
+#[tokio::test(start_paused = true)]
+async fn the_simulator_answers_of_options_as_pve_8_did() {
+    let mut recorded: Value = serde_json::from_str(OPTIONS).expect("JSON");
+    let on_8: Value = serde_json::from_str(OPTIONS_ON_8).expect("JSON");
+    recorded["world"]["version"] = on_8["version"].clone();
+    let number = |value: &Value| usize::try_from(value.as_u64().expect("a number")).expect("small");
+    for other in on_8["otherwise"].as_array().expect("a list") {
+        let step = &mut recorded["runs"][number(&other["run"])][number(&other["step"])];
+        for key in ["status", "reason", "errors", "exit"] {
+            match other.get(key) {
+                Some(value) => step[key] = value.clone(),
+                None => drop(step.as_object_mut().expect("a step").remove(key)),
+            }
+        }
+    }
+    let mut asked = 0;
+    for run in on_8["runs"].as_array().expect("a list") {
+        let steps = recorded["runs"][number(run)].as_array().expect("steps");
+        play(&recorded["world"], steps).await;
+        asked += steps.len();
+    }
+    assert!(asked > 200, "{asked} requests");
 }
 
 /// Plays several sequences, each from the world's beginning; how many requests they were.
