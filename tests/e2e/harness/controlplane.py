@@ -22,6 +22,8 @@ PHASE_SECONDS = 60
 READY_SECONDS = 120
 # The bootstrap signer signs cluster-info within about five seconds.
 SIGNED_SECONDS = 60
+# As `--feature-gates` takes them, of the API server, kube-scheduler and kube-controller-manager: NAME=true|false,...
+GATES = os.environ.get("PVE_AUTOSCALER_FEATURE_GATES", "")
 # What every node of the cluster keeps back, by its kubelet's configuration.
 SYSTEM_RESERVED = {"cpu": "100m", "memory": "128Mi"}
 
@@ -164,6 +166,7 @@ class ControlPlane:
                 "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
                 f"--service-account-key-file={pki}/sa.pub",
                 f"--service-account-signing-key-file={pki}/sa.key",
+                *gates(),
                 *options,
             ],
         )
@@ -186,6 +189,7 @@ class ControlPlane:
                 f"--cluster-signing-cert-file={pki}/ca.crt",
                 f"--cluster-signing-key-file={pki}/ca.key",
                 f"--service-account-private-key-file={pki}/sa.key",
+                *gates(),
             ],
         )
         self._scheduler("--leader-elect=false", f"--kubeconfig={self.kubeconfig('scheduler')}")
@@ -198,6 +202,7 @@ class ControlPlane:
                 f"--authentication-kubeconfig={self.kubeconfig('scheduler')}",
                 f"--authorization-kubeconfig={self.kubeconfig('scheduler')}",
                 "--bind-address=127.0.0.1",
+                *gates(),
                 *options,
             ],
         )
@@ -223,3 +228,8 @@ class ControlPlane:
 
     def _service_account(self):
         return self.kube.get("/api/v1/namespaces/default/serviceaccounts/default")
+
+
+def gates():
+    """The options that switch features of Kubernetes, where the environment names any."""
+    return [f"--feature-gates={GATES}"] if GATES else []

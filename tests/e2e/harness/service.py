@@ -57,10 +57,10 @@ def make_user():
         ("/etc/pve-autoscaler", 0o750, 0),
         ("/var/lib/pve-autoscaler", 0o700, user),
     ):
-        os.makedirs(path)
+        os.makedirs(path, exist_ok=True)
         os.chown(path, owner, group)
         os.chmod(path, mode)
-    os.makedirs("/var/lib/pve-autoscaler-broker", mode=0o700)
+    os.makedirs("/var/lib/pve-autoscaler-broker", mode=0o700, exist_ok=True)
 
 
 class Service:
