@@ -5,6 +5,7 @@
 //! there is a plan for all pods, and nobody may wait. `PROPTEST_CASES` says how many worlds of each kind and number of
 //! types are tried, `PVE_AUTOSCALER_WORLDS_FROM` the number of the first one: worlds that nobody tuned the code on.
 
+mod all_plans;
 mod coming;
 mod exact;
 mod kinds;
@@ -64,9 +65,30 @@ struct Tally {
     /// Somebody waits.
     waits: usize,
     pods: usize,
-    /// What plans cost for a hundred of what the plans cost that the worlds are made around.
-    percent: Vec<i64>,
+    /// Where nobody waits, what plans cost for ten thousand of what the plans cost that the worlds are made around: by world.
+    prices: Vec<(i64, u64)>,
     first: Option<String>,
+}
+
+impl Tally {
+    /// What plans cost for a hundred of what the worlds' own cost, in the mean.
+    fn percent(&self) -> i64 {
+        let sum: i64 = self.prices.iter().map(|(price, _)| price).sum();
+        sum / 100 / i64::try_from(self.prices.len().max(1)).expect("few")
+    }
+
+    /// The plan that costs most beside the world's own, for ten thousand of that, and the number of its world.
+    fn dearest(&self) -> (i64, u64) {
+        self.prices.iter().copied().max().unwrap_or_default()
+    }
+
+    /// The worlds whose plan costs more than their own.
+    fn dearer(&self) -> usize {
+        self.prices
+            .iter()
+            .filter(|(price, _)| *price > 10_000)
+            .count()
+    }
 }
 
 /// The world of this number: every other one is of any sizes; limits take turns.
@@ -97,7 +119,9 @@ fn tally(kind: Kind, types: usize, pods: usize, cases: u64) -> Tally {
         tally.worlds += 1;
         tally.pods += world.pods();
         if waits.is_empty() {
-            tally.percent.push(price * 100 / world.price().max(1));
+            tally
+                .prices
+                .push((price * 10_000 / world.price().max(1), case));
         } else {
             tally.waits += 1;
             eprintln!(
@@ -119,18 +143,27 @@ fn nobody_waits(kind: Kind) {
     for types in [1, 3, 10] {
         let tally = tally(kind, types, 12, cases.max(8));
         eprintln!(
-            "{kind:?}, {types} types: {} of {} worlds wait, {} pods, {} % of the price",
+            "{kind:?}, {types} types: {} of {} worlds wait, {} pods, {} % of the price, {} dearer, at worst {:?}",
             tally.waits,
             tally.worlds,
             tally.pods,
-            tally.percent.iter().sum::<i64>()
-                / i64::try_from(tally.percent.len().max(1)).expect("few"),
+            tally.percent(),
+            tally.dearer(),
+            tally.dearest(),
         );
         assert_eq!(
             tally.waits,
             0,
             "{kind:?}, {types} types: {}",
-            tally.first.unwrap_or_default()
+            tally.first.clone().unwrap_or_default()
+        );
+        // The plan that the world was made around is one of all there are. Spread pods may cost more: their places must hold in whatever
+        // order nodes come up.
+        let (dearest, world) = tally.dearest();
+        let bears_more = matches!(kind, Kind::Spread | Kind::Mixed);
+        assert!(
+            bears_more || dearest <= 10_000,
+            "{kind:?}, {types} types, world {world}: {dearest} for ten thousand of the world's own price"
         );
     }
 }
@@ -172,8 +205,12 @@ fn at_sixty_pods(cases: u64) -> Vec<(Kind, usize, usize)> {
         for types in [1, 3, 10] {
             let tally = tally(kind, types, 60, cases);
             eprintln!(
-                "{kind:?}, {types} types, 60 pods: {} of {} wait",
-                tally.waits, tally.worlds
+                "{kind:?}, {types} types, 60 pods: {} of {} wait, {} % of the price, {} dearer, at worst {:?}",
+                tally.waits,
+                tally.worlds,
+                tally.percent(),
+                tally.dearer(),
+                tally.dearest(),
             );
             worlds += tally.worlds;
             waits += tally.waits;

@@ -10,7 +10,7 @@ use model::cluster::{Claim, ObjectKey, PersistentVolume, StorageClass, ZoneLabel
 use model::region::{Host, Step};
 use model::scheduling::{LabelSelector, Labels, PodShape, PodTerm, SpreadConstraint, Volume};
 
-const HOSTS: [&str; 3] = ["pve1", "pve2", "pve3"];
+pub(super) const HOSTS: [&str; 3] = ["pve1", "pve2", "pve3"];
 pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
 pub(super) const HOSTNAME: &str = "kubernetes.io/hostname";
 const DRIVER: &str = "csi.example.com";
