@@ -611,6 +611,30 @@ fn the_right_to_a_vnet_is_given_in_its_zone() {
     assert_eq!(code, Some(0), "{found}\n{}", place.file());
 }
 
+/// PVE 8 has another privilege for the guest agent, and refuses a role with those of 9.
+#[test]
+fn on_pve_8_the_daemon_is_given_its_privilege_for_the_guest_agent() {
+    let place = Place::of(PveSpec {
+        version: "8.4.21".to_owned(),
+        ..PveSpec::default()
+    });
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("VM.Monitor") && !said.contains("VM.GuestAgent"),
+        "{said}"
+    );
+    let (code, found) = place.doctor();
+    assert_eq!(code, Some(0), "{found}\n{}", place.file());
+    // The rights are those that are asked for there, and no others.
+    let roles = ask_pve(&place.simulators, HttpMethod::Get, "/access/roles", &[]);
+    let roles = roles.to_string();
+    assert!(
+        roles.contains("VM.Monitor") && !roles.contains("VM.GuestAgent"),
+        "{roles}"
+    );
+}
+
 /// As Ansible runs it: the same answers again change nothing, also when what only the first run needs is gone.
 #[test]
 fn the_same_answers_again_change_nothing() {
