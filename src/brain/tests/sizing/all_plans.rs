@@ -84,9 +84,7 @@ impl Search<'_> {
             .even
             .iter()
             .map(|group| world.groups[*group].on.len() + 1);
-        let ways = ways
-            .chain(evens)
-            .try_fold(1_usize, |product, ways| product.checked_mul(ways))?;
+        let ways = ways.chain(evens).try_fold(1_usize, usize::checked_mul)?;
         if ways > MOST_WAYS {
             return None;
         }
@@ -244,7 +242,7 @@ impl Search<'_> {
     }
 
     /// Whether pods are spread as they must be over these zones.
-    fn is_spread<'s>(&self, zones: impl Iterator<Item = &'s usize> + Clone) -> bool {
+    fn is_spread<'s>(&self, zones: &(impl Iterator<Item = &'s usize> + Clone)) -> bool {
         self.spread.iter().all(|(group, skew)| {
             let counts = zones.clone().map(|set| self.counts[*set][*group]);
             let (least, most) = counts.fold((u32::MAX, 0), |(least, most), count| {
@@ -304,13 +302,13 @@ impl Search<'_> {
                 for &third in left.iter().filter(|set| can_be(2, **set)) {
                     let sets = [first, second, third];
                     let used = sets.iter().filter(|set| **set > 0);
-                    if self.parts(&sets) || !self.is_spread(used) {
+                    if self.parts(&sets) || !self.is_spread(&used) {
                         continue;
                     }
                     let Some(price) = cheapest(zones, machines, sets) else {
                         continue;
                     };
-                    let kept = 1 + usize::from(self.is_spread(sets.iter()));
+                    let kept = 1 + usize::from(self.is_spread(&sets.iter()));
                     for best in &mut best[..kept] {
                         keep_least(&mut best[first + second + third], Some(price));
                     }
