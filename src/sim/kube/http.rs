@@ -16,7 +16,7 @@ use super::auth::{self, Attributes, User};
 use super::media::ObjectForm;
 use super::object::{list, name, namespace, set};
 use super::pki::certificate_bearer_of;
-use super::protobuf::{self, Unread};
+use super::protobuf::{self, ProtobufError};
 use super::resources::{NAMESPACES, Res};
 use super::selector::ListSelector;
 use super::status::{Status, answer, success};
@@ -330,8 +330,8 @@ fn read_body(bytes: &[u8], media: &str, verb: &str) -> Result<Value, Status> {
     };
     if media == PROTOBUF && verb != "patch" {
         return protobuf::read_object(bytes).map_err(|unread| match unread {
-            Unread::OtherKind => Status::media_type(taken),
-            Unread::Wrong(why) => Status::bad_request(why),
+            ProtobufError::OtherKind => Status::media_type(taken),
+            ProtobufError::Wrong(why) => Status::bad_request(why),
         });
     }
     if !taken.contains(&media) {

@@ -9,32 +9,32 @@ const PREFIX: &[u8] = b"k8s\0";
 const DEEPEST: usize = 16;
 
 /// A field of a message: its number, its name in JSON, and what it holds.
-type Field = (u64, &'static str, Holds);
+type ProtobufField = (u64, &'static str, FieldContent);
 
 /// What a field holds.
 #[derive(Clone, Copy)]
-enum Holds {
+enum FieldContent {
     Text,
     Texts,
     Whole,
     Flag,
     /// A map of texts.
     Labels,
-    Message(&'static [Field]),
-    Messages(&'static [Field]),
+    Message(&'static [ProtobufField]),
+    Messages(&'static [ProtobufField]),
 }
 
-use Holds::{Flag, Labels, Message, Messages, Text, Texts, Whole};
+use FieldContent::{Flag, Labels, Message, Messages, Text, Texts, Whole};
 
-const PRECONDITIONS: &[Field] = &[(1, "uid", Text), (2, "resourceVersion", Text)];
-const DELETE_OPTIONS: &[Field] = &[
+const PRECONDITIONS: &[ProtobufField] = &[(1, "uid", Text), (2, "resourceVersion", Text)];
+const DELETE_OPTIONS: &[ProtobufField] = &[
     (1, "gracePeriodSeconds", Whole),
     (2, "preconditions", Message(PRECONDITIONS)),
     (3, "orphanDependents", Flag),
     (4, "propagationPolicy", Text),
     (5, "dryRun", Texts),
 ];
-const OBJECT_META: &[Field] = &[
+const OBJECT_META: &[ProtobufField] = &[
     (1, "name", Text),
     (2, "generateName", Text),
     (3, "namespace", Text),
@@ -43,21 +43,21 @@ const OBJECT_META: &[Field] = &[
     (12, "annotations", Labels),
     (14, "finalizers", Texts),
 ];
-const EVICTION: &[Field] = &[
+const EVICTION: &[ProtobufField] = &[
     (1, "metadata", Message(OBJECT_META)),
     (2, "deleteOptions", Message(DELETE_OPTIONS)),
 ];
-const NAMESPACE: &[Field] = &[
+const NAMESPACE: &[ProtobufField] = &[
     (1, "metadata", Message(OBJECT_META)),
     (2, "spec", Message(&[])),
     (3, "status", Message(&[])),
 ];
-const CONTAINER_PORT: &[Field] = &[
+const CONTAINER_PORT: &[ProtobufField] = &[
     (1, "name", Text),
     (3, "containerPort", Whole),
     (4, "protocol", Text),
 ];
-const CONTAINER: &[Field] = &[
+const CONTAINER: &[ProtobufField] = &[
     (1, "name", Text),
     (2, "image", Text),
     (3, "command", Texts),
@@ -66,24 +66,24 @@ const CONTAINER: &[Field] = &[
     (8, "resources", Message(&[])),
     (14, "imagePullPolicy", Text),
 ];
-const POD_SPEC: &[Field] = &[
+const POD_SPEC: &[ProtobufField] = &[
     (2, "containers", Messages(CONTAINER)),
     (3, "restartPolicy", Text),
     (4, "terminationGracePeriodSeconds", Whole),
     (7, "nodeSelector", Labels),
     (8, "serviceAccountName", Text),
 ];
-const POD_TEMPLATE: &[Field] = &[
+const POD_TEMPLATE: &[ProtobufField] = &[
     (1, "metadata", Message(OBJECT_META)),
     (2, "spec", Message(POD_SPEC)),
 ];
-const DEPLOYMENT_SPEC: &[Field] = &[
+const DEPLOYMENT_SPEC: &[ProtobufField] = &[
     (1, "replicas", Whole),
     (2, "selector", Message(&[(1, "matchLabels", Labels)])),
     (3, "template", Message(POD_TEMPLATE)),
     (4, "strategy", Message(&[(1, "type", Text)])),
 ];
-const DEPLOYMENT: &[Field] = &[
+const DEPLOYMENT: &[ProtobufField] = &[
     (1, "metadata", Message(OBJECT_META)),
     (2, "spec", Message(DEPLOYMENT_SPEC)),
     (3, "status", Message(&[])),
@@ -91,7 +91,7 @@ const DEPLOYMENT: &[Field] = &[
 
 /// Why a body was not read.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Unread {
+pub(super) enum ProtobufError {
     /// It is of a kind that is not in the tables above.
     OtherKind,
     /// It is no message, or it sets what is not in the tables.
@@ -99,16 +99,16 @@ pub(super) enum Unread {
 }
 
 /// One field as it is on the wire.
-enum Wire<'a> {
+enum ProtobufValue<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
 
 /// The object that a body in protobuf says, as JSON has it.
-pub(super) fn read_object(body: &[u8]) -> Result<Value, Unread> {
-    let cut = || Unread::Wrong("proto: unexpected end of the message".to_owned());
+pub(super) fn read_object(body: &[u8]) -> Result<Value, ProtobufError> {
+    let cut = || ProtobufError::Wrong("proto: unexpected end of the message".to_owned());
     let envelope = body.strip_prefix(PREFIX).ok_or_else(|| {
-        Unread::Wrong(format!(
+        ProtobufError::Wrong(format!(
             "provided data does not appear to be a protobuf message, expected prefix {PREFIX:?}"
         ))
     })?;
@@ -116,16 +116,16 @@ pub(super) fn read_object(body: &[u8]) -> Result<Value, Unread> {
     let mut raw: &[u8] = &[];
     for (number, wire) in fields_of(envelope).ok_or_else(cut)? {
         match (number, wire) {
-            (1, Wire::Bytes(bytes)) => {
+            (1, ProtobufValue::Bytes(bytes)) => {
                 for part in fields_of(bytes).ok_or_else(cut)? {
                     match part {
-                        (1, Wire::Bytes(of)) => version = text(of)?,
-                        (2, Wire::Bytes(of)) => kind = text(of)?,
+                        (1, ProtobufValue::Bytes(of)) => version = text(of)?,
+                        (2, ProtobufValue::Bytes(of)) => kind = text(of)?,
                         _ => {}
                     }
                 }
             }
-            (2, Wire::Bytes(bytes)) => raw = bytes,
+            (2, ProtobufValue::Bytes(bytes)) => raw = bytes,
             _ => {}
         }
     }
@@ -134,7 +134,7 @@ pub(super) fn read_object(body: &[u8]) -> Result<Value, Unread> {
         "Eviction" => EVICTION,
         "Namespace" => NAMESPACE,
         "Deployment" => DEPLOYMENT,
-        _ => return Err(Unread::OtherKind),
+        _ => return Err(ProtobufError::OtherKind),
     };
     let mut object = message(raw, table, &kind, 0)?;
     object.insert("apiVersion".to_owned(), json!(version));
@@ -145,11 +145,11 @@ pub(super) fn read_object(body: &[u8]) -> Result<Value, Unread> {
 /// A message by its table; `path` names it where something of it is refused.
 fn message(
     bytes: &[u8],
-    table: &[Field],
+    table: &[ProtobufField],
     path: &str,
     depth: usize,
-) -> Result<Map<String, Value>, Unread> {
-    let malformed = || Unread::Wrong(format!("proto: {path} is no message of its kind"));
+) -> Result<Map<String, Value>, ProtobufError> {
+    let malformed = || ProtobufError::Wrong(format!("proto: {path} is no message of its kind"));
     if depth > DEEPEST {
         return Err(malformed());
     }
@@ -159,33 +159,35 @@ fn message(
             if is_unset(&wire, depth) {
                 continue;
             }
-            return Err(Unread::Wrong(format!(
+            return Err(ProtobufError::Wrong(format!(
                 "field {number} of {path} is set, and this simulator does not read it in protobuf: send the object as JSON \
                  (kubectl … --dry-run=client -o json | kubectl apply --validate=false -f -)"
             )));
         };
         let within = || format!("{path}.{name}");
         match (*holds, wire) {
-            (Text, Wire::Bytes([])) => {}
-            (Text, Wire::Bytes(of)) => put(&mut object, name, json!(text(of)?)),
-            (Texts, Wire::Bytes(of)) => push(&mut object, name, json!(text(of)?)),
+            (Text, ProtobufValue::Bytes([])) => {}
+            (Text, ProtobufValue::Bytes(of)) => put(&mut object, name, json!(text(of)?)),
+            (Texts, ProtobufValue::Bytes(of)) => push(&mut object, name, json!(text(of)?)),
             // An int64 below zero is written as the number that has its bits.
-            (Whole, Wire::Number(bits)) => put(&mut object, name, json!(bits.cast_signed())),
-            (Flag, Wire::Number(bits)) => put(&mut object, name, json!(bits != 0)),
-            (Labels, Wire::Bytes(of)) => {
-                const ENTRY: &[Field] = &[(1, "key", Text), (2, "value", Text)];
+            (Whole, ProtobufValue::Number(bits)) => {
+                put(&mut object, name, json!(bits.cast_signed()))
+            }
+            (Flag, ProtobufValue::Number(bits)) => put(&mut object, name, json!(bits != 0)),
+            (Labels, ProtobufValue::Bytes(of)) => {
+                const ENTRY: &[ProtobufField] = &[(1, "key", Text), (2, "value", Text)];
                 let entry = message(of, ENTRY, &within(), depth + 1)?;
                 let part = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
                 let labels = object.entry(*name).or_insert_with(|| json!({}));
                 labels[part("key")] = json!(part("value"));
             }
-            (Message(parts), Wire::Bytes(of)) => {
+            (Message(parts), ProtobufValue::Bytes(of)) => {
                 let inner = message(of, parts, &within(), depth + 1)?;
                 if !parts.is_empty() {
                     put(&mut object, name, Value::Object(inner));
                 }
             }
-            (Messages(parts), Wire::Bytes(of)) => {
+            (Messages(parts), ProtobufValue::Bytes(of)) => {
                 let inner = message(of, parts, &within(), depth + 1)?;
                 push(&mut object, name, Value::Object(inner));
             }
@@ -206,35 +208,35 @@ fn push(object: &mut Map<String, Value>, name: &str, value: Value) {
     }
 }
 
-fn text(bytes: &[u8]) -> Result<String, Unread> {
+fn text(bytes: &[u8]) -> Result<String, ProtobufError> {
     let of = String::from_utf8(bytes.to_vec());
-    of.map_err(|_| Unread::Wrong("proto: a text is not UTF-8".to_owned()))
+    of.map_err(|_| ProtobufError::Wrong("proto: a text is not UTF-8".to_owned()))
 }
 
 /// Kubernetes writes each field that is no pointer, whatever it has: zero, nothing, or a message of such.
-fn is_unset(wire: &Wire, depth: usize) -> bool {
+fn is_unset(wire: &ProtobufValue, depth: usize) -> bool {
     match wire {
-        Wire::Number(number) => *number == 0,
-        Wire::Bytes([]) => true,
-        Wire::Bytes(_) if depth > DEEPEST => false,
-        Wire::Bytes(bytes) => fields_of(bytes)
+        ProtobufValue::Number(number) => *number == 0,
+        ProtobufValue::Bytes([]) => true,
+        ProtobufValue::Bytes(_) if depth > DEEPEST => false,
+        ProtobufValue::Bytes(bytes) => fields_of(bytes)
             .is_some_and(|of| of.iter().all(|(_, inner)| is_unset(inner, depth + 1))),
     }
 }
 
 /// The fields of a message in their order; nothing where it is none.
-fn fields_of(mut bytes: &[u8]) -> Option<Vec<(u64, Wire<'_>)>> {
+fn fields_of(mut bytes: &[u8]) -> Option<Vec<(u64, ProtobufValue<'_>)>> {
     let mut fields = Vec::new();
     while !bytes.is_empty() {
         let tag = take_number(&mut bytes)?;
         let wire = match tag & 7 {
-            0 => Wire::Number(take_number(&mut bytes)?),
-            1 => Wire::Bytes(take(&mut bytes, 8)?),
+            0 => ProtobufValue::Number(take_number(&mut bytes)?),
+            1 => ProtobufValue::Bytes(take(&mut bytes, 8)?),
             2 => {
                 let long = usize::try_from(take_number(&mut bytes)?).ok()?;
-                Wire::Bytes(take(&mut bytes, long)?)
+                ProtobufValue::Bytes(take(&mut bytes, long)?)
             }
-            5 => Wire::Bytes(take(&mut bytes, 4)?),
+            5 => ProtobufValue::Bytes(take(&mut bytes, 4)?),
             _ => return None,
         };
         if tag >> 3 == 0 {
@@ -299,12 +301,12 @@ mod tests {
         assert!(read_object(&unset).is_ok(), "{:?}", read_object(&unset));
         let set = read_object(&envelope("v1", "DeleteOptions", &[6 << 3, 1]));
         assert!(
-            matches!(&set, Err(Unread::Wrong(why)) if why.starts_with("field 6 of DeleteOptions is set")),
+            matches!(&set, Err(ProtobufError::Wrong(why)) if why.starts_with("field 6 of DeleteOptions is set")),
             "{set:?}"
         );
         assert_eq!(
             read_object(&envelope("v1", "Secret", &[])),
-            Err(Unread::OtherKind)
+            Err(ProtobufError::OtherKind)
         );
     }
 
@@ -324,10 +326,10 @@ mod tests {
             deep = field(15, &deep);
         }
         let deep = read_object(&envelope("v1", "DeleteOptions", &deep));
-        assert!(matches!(deep, Err(Unread::Wrong(_))), "{deep:?}");
+        assert!(matches!(deep, Err(ProtobufError::Wrong(_))), "{deep:?}");
         for body in [&b""[..], b"k8s", b"{}"] {
             assert!(
-                matches!(read_object(body), Err(Unread::Wrong(_))),
+                matches!(read_object(body), Err(ProtobufError::Wrong(_))),
                 "{body:?}"
             );
         }
