@@ -171,7 +171,7 @@ fn message(
             (Texts, ProtobufValue::Bytes(of)) => push(&mut object, name, json!(text(of)?)),
             // An int64 below zero is written as the number that has its bits.
             (Whole, ProtobufValue::Number(bits)) => {
-                put(&mut object, name, json!(bits.cast_signed()))
+                put(&mut object, name, json!(bits.cast_signed()));
             }
             (Flag, ProtobufValue::Number(bits)) => put(&mut object, name, json!(bits != 0)),
             (Labels, ProtobufValue::Bytes(of)) => {
