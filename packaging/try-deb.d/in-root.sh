@@ -25,6 +25,8 @@ hold() {
     else
         echo "MISS $text"
         printf '%s\n' "$said" | tail -n 15 | sed 's/^/     | /'
+        # What systemctl leaves to journalctl.
+        [[ "$said" != *journalctl* ]] || journalctl -q -n 40 -o cat -u 'pve-autoscaler*' | sed 's/^/     | /'
         missed=$((missed + 1))
         misses+=("$text: $(printf '%s' "$said" | tail -n 3 | tr '\n' '|')")
     fi
