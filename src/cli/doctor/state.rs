@@ -20,11 +20,12 @@ const LITTLE_ROOM: u64 = 64 << 20;
 pub(super) fn look(here: &Here, findings: &mut Findings) {
     directory("its own directory", &here.state, findings);
     // Where the file system does not tell, nothing is known against it.
-    if let Ok(told) = statvfs(&here.state) {
+    let there = nearest_that_is_there(&here.state);
+    if let Ok(told) = statvfs(there) {
         let bytes = told.blocks_available().saturating_mul(told.fragment_size());
         // Some file systems have no number of files; they tell 0 of 0.
         let files = (told.files() > 0).then(|| told.files_available());
-        judge_room(&here.state, bytes, files, findings);
+        judge_room(there, bytes, files, findings);
     }
     // A name without a folder is in the one that this is typed in, and its parent is empty.
     let parent = here.control.parent();
@@ -47,6 +48,14 @@ pub(super) fn look(here: &Here, findings: &mut Findings) {
                 address.port()
             )),
     }
+}
+
+/// The directory itself, or where it will be made: the nearest one above it that is there.
+fn nearest_that_is_there(directory: &Path) -> &Path {
+    let mut above = directory.ancestors();
+    let found = above.find(|path| path.exists());
+    // A name without a folder is made in the folder that this is typed in.
+    found.unwrap_or(Path::new("."))
 }
 
 /// Whether the daemon can use the files that `[web]` names.
@@ -122,7 +131,7 @@ fn judge_room(path: &Path, bytes: u64, files: Option<u64>, findings: &mut Findin
         format!("{} MiB", bytes >> 20)
     };
     let text =
-        format!("daemon: the file system of its own directory {shown} has room left for {left}");
+        format!("daemon: the file system of its own directory ({shown}) has room left for {left}");
     let found = if no_file || bytes < NO_ROOM {
         findings.wrong(text)
     } else {
@@ -138,6 +147,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_directory_that_is_not_there_yet_is_judged_by_where_it_will_be() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let of = |path: &Path| nearest_that_is_there(path).to_owned();
+        assert_eq!(of(folder.path()), folder.path());
+        assert_eq!(of(&folder.path().join("a/b")), folder.path());
+        assert_eq!(of(Path::new("no-such-folder-of-ours")), Path::new("."));
+    }
+
+    #[test]
     fn a_full_file_system_is_wrong_and_one_that_is_nearly_full_is_warned_of() {
         for (bytes, files, said) in [
             (LITTLE_ROOM, Some(1), None),
@@ -146,21 +164,21 @@ mod tests {
                 LITTLE_ROOM - 1,
                 None,
                 Some(
-                    "warning: daemon: the file system of its own directory /s has room left for 63 MiB",
+                    "warning: daemon: the file system of its own directory (/s) has room left for 63 MiB",
                 ),
             ),
             (
                 NO_ROOM - 1,
                 Some(9),
                 Some(
-                    "WRONG: daemon: the file system of its own directory /s has room left for 1023 KiB",
+                    "WRONG: daemon: the file system of its own directory (/s) has room left for 1023 KiB",
                 ),
             ),
             (
                 LITTLE_ROOM,
                 Some(0),
                 Some(
-                    "WRONG: daemon: the file system of its own directory /s has room left for no file (its inodes are used up)",
+                    "WRONG: daemon: the file system of its own directory (/s) has room left for no file (its inodes are used up)",
                 ),
             ),
         ] {
