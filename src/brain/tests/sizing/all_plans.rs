@@ -22,9 +22,10 @@ type Prices = Vec<Option<i64>>;
 #[derive(Debug)]
 pub(super) struct Plans {
     pub(super) placed: Counts,
-    /// What the cheapest costs.
+    /// The price of the cheapest plan that places these pods, in millionths an hour.
     pub(super) price: i64,
-    /// What the cheapest costs of those that spread pods over all zones, those without a machine too.
+    /// The price of the cheapest plan that places these pods and keeps `maxSkew` over all zones, zones without a machine counted as zero pods; in
+    /// millionths an hour. `None`: every plan for these pods leaves a zone out.
     pub(super) price_of_all_zones: Option<i64>,
 }
 
@@ -71,7 +72,8 @@ impl Search<'_> {
             }),
         };
         let pods = || world.groups.iter().map(|group| group.on.len());
-        // Of some equal pods that go to three zones or wait; or that go to one machine or to others, or wait.
+        // In how many ways a group's equal pods can be shared out: among three zones and those that wait, where zones matter; else among one
+        // machine, the others and those that wait.
         let ways = pods().map(|pods| {
             let of_one_zone = (pods + 1) * (pods + 2) / 2;
             if search.by_zone {
@@ -156,8 +158,8 @@ impl Search<'_> {
         false
     }
 
-    /// What the cheapest machine in a zone costs that holds these pods and no others. `least` is how many each machine has at least of the
-    /// groups that are spread over machines; none has two more.
+    /// The price of the cheapest machine in a zone that holds exactly this set of pods, in millionths an hour; `None`: no machine can. `least`: for
+    /// each group that is spread over machines, the fewest pods of it on any machine; a machine has that many or one more.
     fn price_of(&self, set: &Counts, zone: usize, least: &[u32]) -> Option<i64> {
         let (mut milli, mut mib) = (0, 0);
         for (at, group) in self.world.groups.iter().enumerate() {

@@ -71,7 +71,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// What plans cost for a hundred of what the worlds' own cost, in the mean.
+    /// The mean price of our plans, in per cent of the price of the plan that each world was made around.
     fn percent(&self) -> i64 {
         let sum: i64 = self.prices.iter().map(|(price, _)| price).sum();
         sum / 100 / i64::try_from(self.prices.len().max(1)).expect("few")
