@@ -9,9 +9,10 @@ use std::borrow::Cow;
 pub(super) const BLOT: &str = "<redacted>";
 
 /// Ends of keys whose value is a secret.
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "password",
     "passwd",
+    "passphrase",
     "secret",
     "token",
     "apikey",
@@ -22,6 +23,9 @@ const KEYS: [&str; 11] = [
     "authorization",
     "cookie",
 ];
+
+/// Last parts of such keys, alone or after a sign: `PW`, `join_pw`. Many other words end like these.
+const SHORT_KEYS: [&str; 3] = ["pass", "pw", "pwd"];
 
 /// Whether a character may be in a word that is a secret.
 fn in_word(c: char) -> bool {
@@ -91,7 +95,8 @@ fn is_value(word: &str) -> bool {
 /// Whether a word, up to a sign that ends it, names a secret.
 fn names_secret(word: &str) -> bool {
     let key = word.trim_end_matches(['=', ':']).to_ascii_lowercase();
-    KEYS.iter().any(|end| key.ends_with(end))
+    let part = key.rsplit(['_', '-', '.']).next().unwrap_or_default();
+    KEYS.iter().any(|end| key.ends_with(end)) || SHORT_KEYS.contains(&part)
 }
 
 fn ends_as_key(word: &str) -> bool {
@@ -273,6 +278,14 @@ mod tests {
             (
                 "{\"to\":\"webhook https://hooks.slack.com/services/T0/B0/hunter22\"}",
                 "{\"to\":\"webhook https://hooks.slack.com/<redacted>\"}",
+            ),
+            (
+                "export PW='hunter2222' && JOIN_PASS=hunter2222 ./join",
+                "export PW='<redacted>' && JOIN_PASS=<redacted> ./join",
+            ),
+            (
+                "bypass=hunter2222 compass: hunter2222",
+                "bypass=hunter2222 compass: hunter2222",
             ),
             ("password hunter2", "password hunter2"),
             ("\"token\":\"abc123\"", "\"token\":\"abc123\""),

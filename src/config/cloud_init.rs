@@ -286,10 +286,10 @@ fn check(kind: CloudInitKind, text: &str) -> Result<(), String> {
     let word = first.split_whitespace().next().unwrap_or_default();
     let known = |known: &str| word == known || (known == "#!" && first.starts_with("#!"));
     if !BEGINNINGS.iter().any(|one| known(one)) {
+        // The text is not quoted: it may be of a file that not everybody who reads this may read.
         return Err(format!(
-            "the {} line must say what it is: #cloud-config, #!/bin/sh, #include and the like; cloud-init would pass over a text that begins with {:?}",
+            "the {} line must say what it is: #cloud-config, #!/bin/sh, #include and the like; cloud-init would pass over the text as it is",
             if jinja { "second" } else { "first" },
-            first.chars().take(40).collect::<String>()
         ));
     }
     // What cloud-init has yet to fill in need not be YAML.
@@ -388,6 +388,20 @@ mod tests {
         ] {
             let why = user(text).expect_err(text);
             assert!(why.contains(said), "{text:?}: {why}");
+        }
+        // It may be the text of a file that not everybody may read.
+        for text in [
+            "hush-hush\n",
+            "## template: jinja\nhush-hush\n",
+            "#cloud-config\nhush-hush\n",
+            "#cloud-config\nhush: [\n",
+            "#cloud-config\nhush: 1\nhush: 2\n",
+            "#cloud-config\na: \"hush\n",
+            "#cloud-config\na: !!int hush\n",
+            "#cloud-config\na: *hush\n",
+        ] {
+            let why = user(text).expect_err(text);
+            assert!(!why.contains("hush"), "{text:?}: {why}");
         }
         let long = format!("#!/bin/sh\n{}", "x".repeat(LONGEST));
         assert!(user(&long).is_err_and(|why| why.contains("at most 49152 bytes")));

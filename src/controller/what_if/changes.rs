@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::config;
+use crate::config::{self, paths};
 use crate::model::policy::Policy;
 use crate::model::words;
 
@@ -52,6 +52,11 @@ pub(super) fn changed(
         })?;
     }
     let written = toml::to_string(&file).map_err(|error| error.to_string())?;
+    if let Some(key) = find_other_path(text, &written) {
+        return Err(format!(
+            "{key}: no other file than those that the configuration names is looked at here; no plan hangs on what is in it"
+        ));
+    }
     let settings = config::parse(&written, "the changed configuration").map_err(|errors| {
         // Lines are those of a text that nobody sees.
         let said = errors.problems.iter().map(|problem| match &problem.value {
@@ -76,6 +81,15 @@ pub(super) fn changed(
         ));
     }
     Ok(Some(settings.policy))
+}
+
+/// A key at which the changed configuration names a file that the present one does not name there. Whoever may ask what if need not be
+/// allowed to read this host's files, nor to learn which there are.
+fn find_other_path(text: &str, written: &str) -> Option<String> {
+    let known = paths::named(text);
+    let mut named = paths::named(written).into_iter();
+    let other = named.find(|named| !known.contains(named));
+    other.map(|(key, _)| key)
 }
 
 /// Tables whose parts have names of the person's own.
@@ -218,5 +232,47 @@ mod tests {
             let why = changed(FILE, &change(key, value)).expect_err(key);
             assert!(why.contains(wanted), "{key}: {why}");
         }
+    }
+
+    #[test]
+    fn no_file_is_opened_that_the_configuration_does_not_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (own, other) = (folder.path().join("own"), folder.path().join("other"));
+        std::fs::write(&own, "#cloud-config\n").expect("written");
+        std::fs::write(&other, "hush-hush\n").expect("written");
+        let (own, other) = (own.display().to_string(), other.display().to_string());
+        let cloud_init = "template.debian.cloud_init";
+        let file = format!("{FILE}[{cloud_init}]\nstorage = \"iso\"\nuser_data_file = \"{own}\"\n");
+        let as_is = config::parse(&file, "it").expect("it is fine").policy;
+        let gone = folder.path().join("gone").display().to_string();
+        for path in [&other, &gone, &"/etc/shadow".to_owned()] {
+            let table = format!("{{ storage = \"iso\", vendor_data_file = \"{path}\" }}");
+            for (key, value) in [
+                (
+                    format!("{cloud_init}.user_data_file"),
+                    format!("\"{path}\""),
+                ),
+                (
+                    format!("{cloud_init}.vendor_data_file"),
+                    format!("\"{path}\""),
+                ),
+                (cloud_init.to_owned(), table),
+                (
+                    "template.new.cloud_init.user_data_file".to_owned(),
+                    format!("\"{path}\""),
+                ),
+                ("web.users_file".to_owned(), format!("\"{path}\"")),
+            ] {
+                let why = super::changed(&file, &change(&key, &value), &as_is).expect_err(&key);
+                assert!(why.contains("no other file"), "{key}: {why}");
+                assert!(
+                    !why.contains("hush") && !why.contains("gone"),
+                    "{key}: {why}"
+                );
+            }
+        }
+        // What it names is read as ever.
+        let more = super::changed(&file, &change("pool.workers.max", "20"), &as_is);
+        assert!(more.expect("it is fine").is_some());
     }
 }
