@@ -99,10 +99,9 @@ pub(super) enum CliCommand {
     /// before it is installed. With it, what would have been done under that file; at the end what that comes to, in machines, price and
     /// removals. Never acts. Exit codes: 0 no difference,
     /// 1 differences or a failure.
-    #[command(
-        after_help = "Examples:\n  pve-autoscaler replay /var/lib/pve-autoscaler/record\n  \
-        pve-autoscaler replay --config new.toml --since 24h \\\n    /var/lib/pve-autoscaler/record"
-    )]
+    #[command(after_help = "Examples:\n  pve-autoscaler replay\n  \
+        pve-autoscaler replay --config new.toml --since 24h\n  \
+        pve-autoscaler replay --record /tmp/support/record")]
     Replay(ReplayOptions),
     /// Write all that a bug report needs into one archive, known secrets blotted out: configuration, status, plan, record, log, versions.
     ///

@@ -74,7 +74,7 @@ pub(super) fn pause(options: &PauseOptions) -> Result<(), CliFailure> {
 /// That it is paused, and what for it was before.
 fn paused(before: &Value) -> String {
     let already = match before {
-        Value::String(reason) => format!("; it was so before, and the reason was: {reason}"),
+        Value::String(reason) => format!("; it was so before: {reason}"),
         _ => String::new(),
     };
     format!("paused{already}; `pve-autoscaler resume` ends it\n")

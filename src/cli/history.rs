@@ -143,7 +143,7 @@ fn recorded_by(programs: &[Arc<str>]) -> String {
 }
 
 /// Where the daemon that answers at a socket has its record, and the time by its clock.
-fn record_of(socket: &Path) -> Result<(PathBuf, Time), CliFailure> {
+pub(super) fn record_of(socket: &Path) -> Result<(PathBuf, Time), CliFailure> {
     let socket = ControlOptions {
         socket: socket.to_owned(),
     };

@@ -4,7 +4,7 @@ pub(super) mod options;
 mod words;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::anyhow;
@@ -12,11 +12,14 @@ use jiff::tz::TimeZone;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::args::Format;
+use super::args::{CONTROL_SOCKET, Format, RECORD_DIRECTORY};
+use super::history::record_of;
 use super::render::one_line;
-use super::times::part;
+use super::times::part_at;
 use super::{CliFailure, load, output, write};
+use crate::clock::Clock;
 use crate::model::foreign;
+use crate::model::time::Time;
 use crate::record::History;
 use crate::record::replay::{ReplayDifference, ReplayOutcome, ReplaySum, Replayed, Summed, replay};
 use options::ReplayOptions;
@@ -109,12 +112,57 @@ impl ReplayPrinter<'_> {
     }
 }
 
+/// A record, and the time that counts for it.
+struct ChosenRecord {
+    path: PathBuf,
+    now: Time,
+    /// Whether somebody named it, or its daemon.
+    is_named: bool,
+}
+
+impl ChosenRecord {
+    /// What the command line names, else what belongs to the daemon that runs here, else what it has where the package is installed.
+    fn of(options: &ReplayOptions) -> Result<ChosenRecord, CliFailure> {
+        let chosen = |path, now, is_named| ChosenRecord {
+            path,
+            now,
+            is_named,
+        };
+        if let Some(socket) = &options.socket {
+            let (path, now) = record_of(socket)?;
+            return Ok(chosen(path, now, true));
+        }
+        let now = Clock::System.now();
+        if let Some(path) = options.record.as_ref().or(options.named.as_ref()) {
+            return Ok(chosen(path.clone(), now, true));
+        }
+        // Without a daemon that answers the record is there all the same.
+        let (path, now) = record_of(Path::new(CONTROL_SOCKET))
+            .unwrap_or_else(|_| (PathBuf::from(RECORD_DIRECTORY), now));
+        Ok(chosen(path, now, false))
+    }
+
+    /// Opens it, and says which it is where nobody named it.
+    fn open(&self) -> Result<History, CliFailure> {
+        let opened = History::open(&self.path);
+        if self.is_named {
+            return Ok(opened?);
+        }
+        let history = opened.map_err(|error| {
+            anyhow!("{error}; --record PATH names another, --socket PATH the daemon whose it is")
+        })?;
+        super::say_beside(&format!("the record is {}", self.path.display()));
+        Ok(history)
+    }
+}
+
 /// Decides anew and shows what differs.
 pub(super) fn run(config: Option<&Path>, options: &ReplayOptions) -> Result<(), CliFailure> {
     let settings = config.map(load).transpose()?;
     let policy = settings.as_ref().map(|settings| &settings.policy);
-    let filter = part(&options.part)?;
-    let history = History::open(&options.record)?;
+    let record = ChosenRecord::of(options)?;
+    let filter = part_at(&options.part, record.now)?;
+    let history = record.open()?;
     let mut summed = Summed::default();
     let mut repeated = BTreeMap::new();
     let mut writer = ReplayPrinter {
@@ -154,11 +202,40 @@ pub(super) fn run(config: Option<&Path>, options: &ReplayOptions) -> Result<(), 
     }
     if all == 0 && damage.is_empty() {
         let none = "there is no decision in it, or none in that time: nothing was decided anew";
-        return Err(anyhow!("{}: {none}", options.record.display()).into());
+        return Err(anyhow!("{}: {none}", record.path.display()).into());
     }
     if others == 0 && damage.is_empty() {
         Ok(())
     } else {
         Err(CliFailure::Said)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It finds an error that leaves whoever named nothing without a way to name it.
+    #[test]
+    fn where_nobody_named_a_record_and_there_is_none_it_is_said_how() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let said = |is_named: bool| {
+            let record = ChosenRecord {
+                path: folder.path().join("none"),
+                now: Time(0),
+                is_named,
+            };
+            match record.open() {
+                Err(CliFailure::Other(error)) => format!("{error:#}"),
+                _ => String::new(),
+            }
+        };
+        let (named, unnamed) = (said(true), said(false));
+        assert!(named.contains("there is no record in "), "{named}");
+        assert!(!named.contains("--record"), "{named}");
+        assert!(
+            unnamed.starts_with(&named) && unnamed.contains("--record PATH names another"),
+            "{unnamed}"
+        );
     }
 }

@@ -21,6 +21,7 @@ use crate::clock::Clock;
 use crate::model::cluster::ObjectKey;
 use crate::model::foreign;
 use crate::model::time::Time;
+use crate::model::words;
 
 /// Longest request line: a pause's reason is the longest part of one.
 const MAX_REQUEST: u64 = 64 * 1024;
@@ -125,23 +126,19 @@ pub enum NameKind {
     Hosts,
 }
 
-/// The reason of a pause with who pauses, as `status`, `history`, notices and the page show it: `storage move (by ann)`.
+/// The reason of a pause with who pauses, as `status`, `history`, notices and the page show it: `storage move (by ann)`, or that there is
+/// none: `no reason given (by ann)`.
 pub fn signed_reason(reason: &str, by: &str) -> String {
-    if reason.trim().is_empty() {
-        format!("by {by}")
-    } else {
-        format!("{} (by {by})", reason.trim())
-    }
+    let given = match reason.trim() {
+        "" => words::NO_REASON,
+        given => given,
+    };
+    format!("{given} (by {by})")
 }
 
 /// The reason of a pause as it was given: without the name that [`signed_reason`] put to it.
 pub(super) fn unsigned_reason<'r>(signed: &'r str, by: &str) -> &'r str {
     let own = signed.strip_suffix(&format!("(by {by})"));
-    let own = own.or_else(|| {
-        signed
-            .strip_suffix(&format!("by {by}"))
-            .filter(|own| own.is_empty())
-    });
     own.map_or(signed, str::trim)
 }
 

@@ -7,6 +7,7 @@ use crate::model::foreign::{self, ForeignText};
 use crate::model::memory::{self, Memory};
 use crate::model::time::Time;
 use crate::model::tolerant;
+use crate::model::words;
 
 use super::journal::{Journal, UnreadableEntry, write_durably};
 use super::{panicked_view, panics};
@@ -127,7 +128,7 @@ impl StateFiles {
     /// The reason given for a pause, if one holds.
     pub fn paused(&self) -> Option<String> {
         match std::fs::read_to_string(self.pause_path()) {
-            Ok(reason) if reason.trim().is_empty() => Some("no reason given".to_owned()),
+            Ok(reason) if reason.trim().is_empty() => Some(words::NO_REASON.to_owned()),
             Ok(reason) => Some(foreign::line(reason.trim(), ForeignText::MAX)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             // A pause that cannot be read is a pause.

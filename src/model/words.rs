@@ -9,6 +9,9 @@ const GI: i64 = 1 << 30;
 /// Stands for what cannot be read of what a pod asks for, and for more than can be counted.
 pub const UNCOUNTED: i64 = i64::MAX;
 
+/// Stands for the reason of a pause for which nobody gave one.
+pub const NO_REASON: &str = "no reason given";
+
 /// An amount of a resource as a person writes it: `3.8` cores, `1.5Gi`, `110`. Numbers that stand for none are said in words:
 /// [`UNCOUNTED`], and what is left when that is taken away.
 pub fn amount(resource: &str, amount: i64) -> String {

@@ -61,6 +61,11 @@ impl PveVersion {
         }
     }
 
+    /// The release, such as `(9, 2)`; `None` when it cannot be read.
+    pub fn release(&self) -> Option<(u32, u32)> {
+        release_of(&self.version)
+    }
+
     /// The major version: 8, 9 …; 0 when it cannot be read.
     pub fn major(&self) -> u32 {
         let first = self.version.split('.').next().unwrap_or_default();
@@ -192,6 +197,26 @@ impl NodeStatus {
             pve_version: fields.text("pveversion").unwrap_or_default(),
             kernel: fields.text("kversion").unwrap_or_default(),
         }
+    }
+}
+
+/// The release that a version such as `9.2.11` is of.
+fn release_of(version: &str) -> Option<(u32, u32)> {
+    let mut numbers = version.split('.');
+    let major = numbers.next()?.parse().ok()?;
+    let minor = numbers.next().and_then(|minor| minor.parse().ok());
+    Some((major, minor.unwrap_or(0)))
+}
+
+impl NodeStatus {
+    /// The release of Proxmox VE that the host runs, such as `(9, 2)`; `None` when it cannot be read.
+    pub fn release(&self) -> Option<(u32, u32)> {
+        release_of(self.version()?)
+    }
+
+    /// The version of pve-manager that the host runs, such as `9.2.11`.
+    pub fn version(&self) -> Option<&str> {
+        self.pve_version.split('/').nth(1)
     }
 }
 

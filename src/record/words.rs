@@ -90,7 +90,7 @@ pub fn deed(deed: &Deed, after: Option<Span>, clock: impl Fn(Time) -> String) ->
 /// Who asked, where the record does not say who it was.
 const SOMEBODY: &str = "somebody";
 
-/// The reason of a pause, or of its end, and who signed it (`storage move (by ann)`, `by ann`).
+/// The reason of a pause, or of its end, and who signed it (`storage move (by ann)`; of older versions without a reason `by ann`).
 fn split_signature(why: &str) -> (&str, Option<&str>) {
     if let Some(by) = why.strip_prefix("by ") {
         return ("", Some(by));

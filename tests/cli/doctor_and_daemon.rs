@@ -506,6 +506,19 @@ const SPOILT: &[Spoiling] = &[
         daemon: Some("Host doesn't support requested features"),
     },
     Spoiling {
+        name: "the hosts' release is older than an option",
+        spoil: |given, _| {
+            given.pve.version = "8.4.21".to_owned();
+            given.template("options = { allow-ksm = false }\n");
+        },
+        with: "",
+        doctor: (
+            "releases",
+            "allow-ksm in [template.debian.options] is known to PVE from 9 on, and pve1 (8.4.21), pve2 (8.4.21), pve3 (8.4.21) have an older one",
+        ),
+        daemon: Some("property is not defined in schema"),
+    },
+    Spoiling {
         name: "the clock of a host is wrong",
         spoil: |given, _| given.pve.hosts[1].clock_ahead = 90,
         with: "",

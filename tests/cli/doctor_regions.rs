@@ -279,6 +279,51 @@ fn every_endpoint_of_a_region_is_tried() {
     assert!(said.contains(words), "{said}");
 }
 
+/// What came with PVE 9, on PVE 8: the machine would be cloned, and then refused what it is to have. It finds a probe that looks at some of
+/// the keys, one that goes by the file alone, and one that is silent of what PVE 9 knows.
+#[test]
+fn settings_that_the_hosts_release_does_not_know_are_told() {
+    let options = "[template.debian.options]\nallow-ksm = false\nmachine = \"q35,viommu=intel,aw-bits=39\"\nshares = 500\n";
+    let of = |version: &str, more: &str, cpu: &str| {
+        let spec = PveSpec {
+            version: version.to_owned(),
+            ..PveSpec::default()
+        };
+        let simulators = Simulators::start(&spec);
+        let config = simulators.config(&simulators.path("admin.conf"), TEMPLATE, "9100-9120");
+        let name = format!("vm_name = \"{TEMPLATE}\"\n");
+        replace(&config, &name, &format!("{name}{cpu}{more}"));
+        let found = of_probe(&config, "releases");
+        (found, doctor(&config, &["--quiet"]))
+    };
+    let (found, (code, said)) = of("8.4.21", options, "cpu_type = \"EPYC-Turin\"\n");
+    assert_eq!(code, Some(1), "{said}");
+    let wanted = [
+        ("allow-ksm", "[template.debian.options]"),
+        ("aw-bits of machine", "[template.debian.options]"),
+        ("EPYC-Turin of cpu_type", "[template.debian]"),
+    ];
+    assert_eq!(found.len(), wanted.len(), "{found:#?}");
+    for (found, (called, table)) in found.iter().zip(wanted) {
+        let words = format!(
+            "\"wrong\" \"pool general: {called} in {table} is known to PVE from 9 on, and pve1 (8.4.21), pve2 (8.4.21), pve3 (8.4.21) have an older one: PVE refuses it, and no machine comes up there\" | \"take it out, or upgrade pve1, pve2, pve3 to PVE 9\""
+        );
+        assert_eq!(*found, words);
+        assert!(
+            said.contains(&format!("WRONG: pool general: {called} in")),
+            "{said}"
+        );
+    }
+    let (found, _) = of("9.2.11", options, "");
+    assert_eq!(found.len(), 2, "{found:#?}");
+    for found in found {
+        let known = found.starts_with("\"ok\" \"pool general: pve1, pve2, pve3 know ");
+        assert!(known, "{found}");
+    }
+    let (found, _) = of("8.4.21", "", "");
+    assert_eq!(found, Vec::<String>::new(), "nothing newer is asked for");
+}
+
 /// One host has an older CPU than the type of the machines asks for. It finds a doctor that looks at one host, or at the file's type alone:
 /// without one machines have the template's.
 #[test]

@@ -359,9 +359,16 @@ fn a_pause_holds_from_its_answer_to_the_answer_of_resume() {
     }
     assert_eq!(daemon.says(&["pause", ""]).0, Some(0));
     let (_, status) = daemon.says(&["status"]);
+    let unexplained = format!("no reason given (by {})", user());
     assert!(
-        status.contains(&format!("paused: by {}", user())),
+        status.contains(&format!("paused: {unexplained}")),
         "{status}"
+    );
+    // Whoever pauses anew is told what there was before.
+    let (_, anew) = daemon.says(&["pause", ""]);
+    assert_eq!(
+        anew,
+        format!("paused; it was so before: {unexplained}; `pve-autoscaler resume` ends it\n")
     );
     assert_eq!(daemon.says(&["resume"]).0, Some(0));
     let (_, status) = daemon.says(&["status"]);
@@ -411,6 +418,7 @@ fn a_pause_holds_from_its_answer_to_the_answer_of_resume() {
     let by = user();
     for words in [
         format!("{by} asked: pause storage move"),
+        format!("{by} asked: pause no reason given"),
         format!("{by} asked: resume"),
         format!("{by} asked: retry general"),
         format!("{by} asked: evacuate pve2"),
@@ -419,6 +427,12 @@ fn a_pause_holds_from_its_answer_to_the_answer_of_resume() {
         let squeezed: Vec<&str> = told.split_whitespace().collect();
         assert!(squeezed.join(" ").contains(&words), "{words}: {told}");
     }
+    // The daemon says where its record is, for those who replay it, too.
+    let (_, replayed) = daemon.says(&["replay"]);
+    assert!(
+        replayed.contains("decided anew by version ") && replayed.contains("recorded decisions: "),
+        "{replayed}"
+    );
     let json = program()
         .args(["history", "-o", "json", "--record"])
         .arg(&record)

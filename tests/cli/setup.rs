@@ -633,6 +633,22 @@ fn on_pve_8_the_daemon_is_given_its_privilege_for_the_guest_agent() {
         roles.contains("VM.Monitor") && !roles.contains("VM.GuestAgent"),
         "{roles}"
     );
+    // What somebody wrote into the file that 8 does not know is told by both.
+    let file = place.file();
+    let mut lines = file.lines();
+    let table = lines.find_map(|line| line.strip_prefix("[template.")?.strip_suffix(']'));
+    let table = format!("[template.{}.options]", table.expect("a template"));
+    let options = format!("\n{table}\nallow-ksm = false\n");
+    std::fs::write(&place.config, file.clone() + &options).expect("written");
+    let (_, said) = place.run(&["--dry-run"]);
+    let note = format!(
+        "note: allow-ksm in {table} is known to PVE from 9 on, and the host that answers has 8.4.21"
+    );
+    assert!(said.contains(&note), "{said}");
+    let (code, found) = place.doctor();
+    assert_eq!(code, Some(1), "{found}");
+    let wrong = format!("allow-ksm in {table} is known");
+    assert!(found.contains(&wrong), "{found}");
 }
 
 /// As Ansible runs it: the same answers again change nothing, also when what only the first run needs is gone.

@@ -157,6 +157,12 @@ fn files_that_are_none_are_told_by_what_they_are() {
         (&["history", "--record", &*bad], 1, "is no record"),
         (&["history", "--record", &*none], 1, "there is no record in"),
         (&["replay", &*directory], 1, "there is no record in"),
+        (&["replay", "--record", &*none], 1, "there is no record in"),
+        (
+            &["replay", &*directory, "--record", &*none],
+            2,
+            "cannot be used with",
+        ),
         (
             &["kubeconfig", "--kubeconfig", &*none],
             1,

@@ -3,8 +3,7 @@
 //! say that it is bound, nor that it judges our user.
 
 use super::finding::Findings;
-use super::kubernetes::ReachedCluster;
-use crate::cli::kubeconfig;
+use super::kubernetes::{ReachedCluster, own_instead};
 use crate::kubernetes::bootstrap::USER;
 use crate::kubernetes::{AdmissionPolicy, KubeError, PolicyTrial};
 
@@ -33,10 +32,7 @@ pub(super) async fn look(cluster: &ReachedCluster, findings: &mut Findings) {
                 .warning(format!(
                     "kubernetes: the kubeconfig is that of {name:?}, not of {USER}: it may do more than the daemon needs, and admission-policy.yaml does not hold it"
                 ))
-                .mend(format!(
-                    "with an administrator's kubeconfig that lies elsewhere, {} makes the daemon's own",
-                    kubeconfig::command_over(&cluster.here.settings.kubernetes.kubeconfig)
-                ));
+                .mend(own_instead(&cluster.here.settings.kubernetes.kubeconfig));
             return;
         }
         // Before 1.28 nobody can ask.

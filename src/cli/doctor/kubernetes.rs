@@ -1,5 +1,6 @@
 //! Kubernetes: reachable, the clock, the credentials, the rights.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
@@ -46,14 +47,25 @@ pub(super) async fn reach(here: &Here) -> (Findings, Option<ReachedCluster>) {
 /// What gives the daemon its rights.
 pub(super) const RBAC: &str = "kubectl apply -f /usr/share/pve-autoscaler/kubernetes/rbac.yaml (`pve-autoscaler kubeconfig` does it, too)";
 
-/// What makes the daemon's kubeconfig.
-const OWN: &str = "pve-autoscaler kubeconfig --kubeconfig ADMIN_KUBECONFIG makes the daemon's own";
+/// What makes the daemon's own kubeconfig in place of the one that is there, which may be anybody's.
+pub(super) fn own_instead(path: &Path) -> String {
+    format!(
+        "with an administrator's kubeconfig that lies elsewhere, {} makes the daemon's own",
+        command_over(path)
+    )
+}
+
 /// The status of a call whose credentials are not taken.
 const UNAUTHORIZED: u16 = 401;
 
 /// What is wrong where the API server does not tell its version, and what to do. Whether somebody answers there is no question where its
 /// certificate or our credentials are what is wrong.
-fn unreached(error: &KubeError, credentials: &CredentialState, now: Time) -> (String, String) {
+fn unreached(
+    error: &KubeError,
+    credentials: &CredentialState,
+    (kubeconfig, now): (&Path, Time),
+) -> (String, String) {
+    let own = own_instead(kubeconfig);
     let server = &credentials.server;
     let said = error.to_string();
     let mut what = format!("kubernetes: {said}");
@@ -68,18 +80,18 @@ fn unreached(error: &KubeError, credentials: &CredentialState, now: Time) -> (St
         || alert.is_some_and(|(_, alert)| refuses_ours.iter().any(|one| alert.contains(one)))
     {
         format!(
-            "the API server does not take the credentials in the kubeconfig (they have ended, were taken back, or are of another cluster): {OWN} anew"
+            "the API server does not take the credentials in the kubeconfig (they have ended, were taken back, or are of another cluster): {own} anew"
         )
     } else if let Some((_, why)) = said.split_once("invalid peer certificate: ") {
         if why.contains("certificate expired") || why.contains("not valid yet") {
             "on the control plane node: kubeadm certs check-expiration, and kubeadm certs renew apiserver where it has ended; timedatectl, here and there, shows whether a clock is wrong".to_owned()
         } else if why.contains("not valid for name") {
             format!(
-                "`server` in the kubeconfig must be an address that the API server's certificate names: {OWN} with another by --server; or add this one to the API server's certSANs"
+                "`server` in the kubeconfig must be an address that the API server's certificate names: {own} with another by --server; or add this one to the API server's certSANs"
             )
         } else {
             format!(
-                "the certificate at {server} is of no CA in the kubeconfig: if the cluster was made anew or is another, {OWN} with its CA; else see who answers there (curl -kv {server}/version)"
+                "the certificate at {server} is of no CA in the kubeconfig: if the cluster was made anew or is another, {own} with its CA; else see who answers there (curl -kv {server}/version)"
             )
         }
     } else {
@@ -111,21 +123,20 @@ async fn connect(here: &Here, clock: Clock, findings: &mut Findings) -> Option<R
     let credentials = client.credentials();
     if let Some(error) = &credentials.error {
         // The file that is there may be anybody's, and lies where this configuration says.
-        findings.wrong(format!("kubernetes: {error}")).mend(format!(
-            "with an administrator's kubeconfig that lies elsewhere, {} makes the daemon's own",
-            command_over(kubeconfig)
-        ));
+        findings
+            .wrong(format!("kubernetes: {error}"))
+            .mend(own_instead(kubeconfig));
         return None;
     }
     let version = match client.server_version().await {
         Ok(version) => version,
         Err(error) => {
-            let (what, mend) = unreached(&error, &credentials, clock.now());
+            let (what, mend) = unreached(&error, &credentials, (kubeconfig, clock.now()));
             findings.wrong(what).mend(mend);
             return None;
         }
     };
-    judge(&version, &credentials, clock.now(), findings);
+    judge(&version, &credentials, (kubeconfig, clock.now()), findings);
     let id = match client.kube_system_uid().await {
         Ok(uid) => Some(format!("{uid}/{}", settings.kubernetes.name).into()),
         Err(error) => {
@@ -145,7 +156,7 @@ async fn connect(here: &Here, clock: Clock, findings: &mut Findings) -> Option<R
 fn judge(
     version: &ServerVersion,
     credentials: &CredentialState,
-    now: Time,
+    (kubeconfig, now): (&Path, Time),
     findings: &mut Findings,
 ) {
     findings.fine(format!(
@@ -166,7 +177,10 @@ fn judge(
         (Some(warning), _) => {
             findings
                 .warning(format!("kubernetes: {warning}"))
-                .mend("pve-autoscaler kubeconfig --kubeconfig ADMIN_KUBECONFIG makes another; then systemctl reload pve-autoscaler");
+                .mend(format!(
+                    "{}; then systemctl reload pve-autoscaler",
+                    own_instead(kubeconfig)
+                ));
         }
         (None, Some(expires)) => {
             findings.fine(format!(
@@ -254,7 +268,8 @@ mod tests {
             ..CredentialState::default()
         };
         let mut findings = Findings::default();
-        judge(&version, &credentials, now, &mut findings);
+        let path = Path::new("/etc/own");
+        judge(&version, &credentials, (path, now), &mut findings);
         let said = findings.0.iter();
         let said = said.map(|found| format!("{}: {}", found.grade.word(), found.text));
         let said: Vec<String> = said.collect();
@@ -293,6 +308,7 @@ mod tests {
             warning: Some("it ends soon".into()),
             ..CredentialState::default()
         };
+        let path = Path::new("/etc/own");
         for (error, words) in [
             (refused(401), "does not take the credentials"),
             (
@@ -322,12 +338,16 @@ mod tests {
             (broken("Connection refused"), "answers from here"),
             (refused(404), "answers from here"),
         ] {
-            let (what, mend) = unreached(&error, &credentials, now);
+            let (what, mend) = unreached(&error, &credentials, (path, now));
             assert_eq!(what, format!("kubernetes: {error}"));
             assert!(mend.contains(words), "{error}: {mend}");
+            // Without --force the command is refused for a file that is there and was made by others.
+            let named = mend.contains("pve-autoscaler kubeconfig");
+            let takes_its_place = mend.contains("--output /etc/own --force makes the daemon's own");
+            assert_eq!(named, takes_its_place, "{error}: {mend}");
         }
         credentials.expires = Some(now);
-        let (what, _) = unreached(&refused(401), &credentials, now);
+        let (what, _) = unreached(&refused(401), &credentials, (path, now));
         assert!(what.ends_with("Unauthorized; it ends soon"), "{what}");
     }
 }

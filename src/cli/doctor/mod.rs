@@ -36,6 +36,7 @@ mod probes;
 mod provider;
 mod range;
 pub(super) mod region;
+pub(super) mod releases;
 mod report;
 pub(super) mod rights;
 pub(super) mod skew;

@@ -7,8 +7,8 @@ use super::region::{ReachedRegion, SeenRegion};
 use super::{
     Here, addresses, admission, broker, builds, clocks, clones, cloud_init, collector, cpus,
     daemon, devices, disks, endpoint, firewall, hosts, journal, kubeadm, kubernetes, lease, load,
-    mail, network, new_vms, provider, range, region, rights, skew, state, tags, talos, templates,
-    topology, user, wire,
+    mail, network, new_vms, provider, range, region, releases, rights, skew, state, tags, talos,
+    templates, topology, user, wire,
 };
 
 /// A probe by its name and its function; `judge` where that asks nobody.
@@ -53,7 +53,7 @@ pub(super) const CLUSTER: [Probe<ReachedCluster>; 9] = [
 pub(super) const REGION: [Probe<ReachedRegion>; 1] = [probe!("broker", broker::look)];
 
 /// In a region that could be read.
-pub(super) const SEEN: [Probe<SeenRegion>; 20] = [
+pub(super) const SEEN: [Probe<SeenRegion>; 21] = [
     probe!("version", judge region::judge),
     probe!("clocks", clocks::look),
     probe!("hosts", judge hosts::look),
@@ -72,6 +72,7 @@ pub(super) const SEEN: [Probe<SeenRegion>; 20] = [
     probe!("devices", devices::look),
     probe!("topology", judge topology::look),
     probe!("cpus", cpus::look),
+    probe!("releases", releases::look),
     probe!("load", load::look),
     probe!("disks", disks::look),
 ];

@@ -81,7 +81,10 @@ pub(super) fn files(here: &Here, findings: &mut Findings) {
         }
     }
     let makes_it = if settings.configured {
-        "pve-autoscaler kubeconfig --kubeconfig ADMIN_KUBECONFIG makes it; or name another in the file".to_owned()
+        format!(
+            "pve-autoscaler kubeconfig --kubeconfig ADMIN_KUBECONFIG --output {} makes it; or name another in the file",
+            settings.kubernetes.kubeconfig.display()
+        )
     } else {
         let setup = config::command_for("pve-autoscaler setup", &here.file);
         format!(

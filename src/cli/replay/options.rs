@@ -4,15 +4,21 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::cli::args::{Format, PartOptions, RECORD_DIRECTORY};
+use crate::cli::args::{Format, PartOptions};
 use crate::typed_number::whole;
 
 /// What is replayed, and how it is shown.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ReplayOptions {
-    /// The record: its directory, or one segment of it.
-    #[arg(value_name = "PATH", default_value = RECORD_DIRECTORY)]
-    pub(super) record: PathBuf,
+    /// The record: its directory, or one segment of it. Default: that of the daemon that runs here, else /var/lib/pve-autoscaler/record.
+    #[arg(value_name = "PATH", conflicts_with_all = ["named", "socket"])]
+    pub(super) record: Option<PathBuf>,
+    /// The same, as `history` has it.
+    #[arg(long = "record", value_name = "PATH")]
+    pub(super) named: Option<PathBuf>,
+    /// The record of the daemon that answers there, such as a demo's, in place of --record.
+    #[arg(long, value_name = "PATH", conflicts_with = "named")]
+    pub(super) socket: Option<PathBuf>,
     #[command(flatten)]
     pub(super) part: PartOptions,
     /// Show of a decision at most so many entries in the table; JSON has all.

@@ -32,6 +32,7 @@ use std::path::Path;
 use anyhow::{anyhow, bail};
 
 use super::args::SetupOptions;
+use super::doctor::releases;
 use super::table::table;
 use super::{CliFailure, kubeconfig, output, print, runtime};
 use crate::config;
@@ -97,8 +98,9 @@ async fn set_up(
     }
     let new = new_text((&survey, existing), &answers, &proposal)?;
     let written = config::parse(&new, "what setup would write").map_err(CliFailure::Config)?;
-    for warning in &written.warnings {
-        tell(&format!("note: {warning}\n"))?;
+    let newer = releases::notes(&written, &survey.pve.version);
+    for note in written.warnings.iter().chain(&newer) {
+        tell(&format!("note: {note}\n"))?;
     }
     if let Some(file) = &options.save_answers {
         save(

@@ -6,6 +6,7 @@
 
 mod formats;
 mod refused;
+pub mod releases;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::disks::{CLOUDINIT_SIZE, Drive, NewVolume, format_size, parse_size, zfs_reservation};
+use super::disks::{
+    CLOUDINIT_SIZE, Drive, NewVolume, firmware_size, format_size, parse_size, zfs_reservation,
+};
 use super::locks::VM_LOCK;
 use super::options::{applies_running, hotplugged, option};
 use super::schema::{is_disk, split};
@@ -326,7 +328,7 @@ impl PveWorld {
         now: Time,
     ) -> Result<String, String> {
         if is_disk(key) {
-            return self.prepare_drive(vm, value, root, now);
+            return self.prepare_drive(vm, (key, value), root, now);
         }
         if key
             .strip_prefix("net")
@@ -362,7 +364,7 @@ impl PveWorld {
     fn prepare_drive(
         &mut self,
         vm: &SimVm,
-        value: &str,
+        (key, value): (&str, &str),
         root: bool,
         now: Time,
     ) -> Result<String, String> {
@@ -395,6 +397,8 @@ impl PveWorld {
         let import = drive.option("import-from");
         let import = import.map(|source| self.import_size(source, &vm.host));
         let import = import.transpose()?;
+        let kind = self.storages.get(&storage).map(|spec| spec.kind);
+        let fixed = import.or(kind.and_then(|kind| firmware_size(key, &drive, kind)));
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -403,7 +407,7 @@ impl PveWorld {
         let size = if cloudinit {
             CLOUDINIT_SIZE
         } else {
-            import.unwrap_or(((gib.unwrap_or_default() * 1024.0) as u64) << 20)
+            fixed.unwrap_or(((gib.unwrap_or_default() * 1024.0) as u64) << 20)
         };
         let new = NewVolume {
             storage: &storage,

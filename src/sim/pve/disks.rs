@@ -168,6 +168,26 @@ pub(super) fn format_size(bytes: u64) -> String {
     }
 }
 
+/// The size of a volume for firmware, which PVE chooses whatever is asked for: of an EFI disk that of the variables it is filled with
+/// (`OVMF.pm`, `create_efidisk`; the files of pve-edk2-firmware), as large as the storage makes one of so few bytes; of a TPM's state 4 MiB
+/// (`Drive.pm`, `TPMSTATE_DISK_SIZE`). `None` for all other drives.
+pub(super) fn firmware_size(key: &str, drive: &Drive, kind: StorageKind) -> Option<u64> {
+    const MIB: u64 = 1 << 20;
+    let bytes = match key {
+        "tpmstate0" => return Some(4 * MIB),
+        "efidisk0" if drive.option("efitype") == Some("4m") => 528 << 10,
+        "efidisk0" => 128 << 10,
+        _ => return None,
+    };
+    let step = match kind {
+        // An extent.
+        StorageKind::Lvm | StorageKind::LvmThin => 4 * MIB,
+        StorageKind::ZfsPool | StorageKind::Zfs | StorageKind::Rbd => MIB,
+        _ => 1,
+    };
+    Some(u64::next_multiple_of(bytes, step))
+}
+
 impl SimVm {
     /// The VM's drives with a volume, by key in PVE's order.
     pub(super) fn drives(&self) -> Vec<(String, Drive)> {

@@ -12,6 +12,25 @@ pub(super) const MONITOR: &str = "VM.Monitor";
 const OF_AGENT: &str = "VM.GuestAgent.";
 /// Options of a VM that came with 9.
 const OPTIONS_OF_9: &[&str] = &["allow-ksm", "intel-tdx"];
+/// CPU types that came with 9.
+const CPUS_OF_9: [&str; 14] = [
+    "ClearwaterForest",
+    "EPYC-Genoa-v2",
+    "EPYC-Milan-v3",
+    "EPYC-Rome-v5",
+    "EPYC-Turin",
+    "EPYC-v5",
+    "GraniteRapids-v2",
+    "GraniteRapids-v3",
+    "Icelake-Server-v7",
+    "SapphireRapids-v3",
+    "SapphireRapids-v4",
+    "SierraForest",
+    "SierraForest-v2",
+    "SierraForest-v3",
+];
+/// The CPU flags that 8 lets a VM have, as its answer lists them.
+const CPU_FLAGS_OF_8: &str = "pcid, spec-ctrl, ibpb, ssbd, virt-ssbd, amd-ssbd, amd-no-ssb, pdpe1gb, md-clear, hv-tlbflush, hv-evmcs, aes";
 
 /// A release of Proxmox VE that a simulated cluster can be of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,6 +104,7 @@ impl Release {
                 "invalid format - format error\nmachine.aw-bits: property is not defined in schema and the schema does not allow additional properties\n",
             ));
         }
+        check_cpu(text("cpu"))?;
         match split(text("delete")).find(|name| OPTIONS_OF_9.contains(name)) {
             Some(name) => Err(ErrorAnswer::parameter(
                 "delete",
@@ -102,4 +122,29 @@ impl Release {
             (Release::Eight, _) => OPTIONS_OF_9,
         }
     }
+}
+
+/// Refuses a CPU that 8 does not know.
+fn check_cpu(cpu: &str) -> Result<(), ErrorAnswer> {
+    let refuse = |why: String| {
+        Err(ErrorAnswer::parameter(
+            "cpu",
+            format!("invalid format - {why}\n"),
+        ))
+    };
+    let mut parts = cpu.split(',');
+    let model = parts.next().unwrap_or_default();
+    let model = model.strip_prefix("cputype=").unwrap_or(model);
+    if CPUS_OF_9.contains(&model) {
+        return refuse(format!(
+            "Built-in cputype '{model}' is not defined (missing 'custom-' prefix?)"
+        ));
+    }
+    let mut flags = parts.filter_map(|part| part.strip_prefix("flags="));
+    if flags.any(|flags| flags.split(';').any(|flag| flag.ends_with("nested-virt"))) {
+        return refuse(format!(
+            "VM-specific CPU flags must be a subset of: {CPU_FLAGS_OF_8}"
+        ));
+    }
+    Ok(())
 }

@@ -48,7 +48,7 @@ export class PausePanel {
 
 /// That it is paused, and for what it was before, as where somebody else was faster.
 function whatPaused({ reason_before: before }) {
-  return before === null ? "Paused." : `Paused; it was so before, and the reason was: ${before}`;
+  return before === null ? "Paused." : `Paused; it was so before: ${before}`;
 }
 
 /// Empties a host of machines, or lets it have them again. What came of it stays beside the button, which becomes the other one.

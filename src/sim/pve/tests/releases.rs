@@ -92,3 +92,27 @@ async fn options_of_9_are_unknown_to_8() {
         assert_eq!(answer.body["errors"], json!({ "allow-ksm": why }));
     }
 }
+
+/// The same of CPUs.
+#[tokio::test(start_paused = true)]
+async fn cpus_of_9_are_unknown_to_8() {
+    for (cpu, words) in [
+        ("EPYC-Turin", "Built-in cputype 'EPYC-Turin' is not defined"),
+        (
+            "host,flags=%2Baes;%2Bnested-virt",
+            "VM-specific CPU flags must be a subset of: pcid, ",
+        ),
+    ] {
+        let form = format!("cpu={}", cpu.replace(';', "%3B"));
+        let answer = bench("8.4.21").call(Method::PUT, CONFIG, &form).await;
+        answer.refused(400, "Parameter verification failed.");
+        let why = answer.body["errors"]["cpu"].as_str().unwrap_or_default();
+        assert!(why.contains(words), "{answer:?}");
+        let answer = bench("9.2.11").call(Method::PUT, CONFIG, &form).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+    let answer = bench("8.4.21")
+        .call(Method::PUT, CONFIG, "cpu=EPYC-Milan")
+        .await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+}

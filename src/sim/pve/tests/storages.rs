@@ -329,3 +329,33 @@ async fn a_storage_without_images_in_its_content_starts_no_vm() {
         "storage 'shared' does not support content-type 'images'"
     );
 }
+
+/// It finds a simulator that makes firmware's disks as large as somebody asks for.
+#[tokio::test(start_paused = true)]
+async fn disks_of_firmware_have_the_size_that_pve_gives_them() {
+    for (kind, of_4m, of_2m) in [
+        (StorageKind::Dir, "528K", "128K"),
+        (StorageKind::Btrfs, "528K", "128K"),
+        (StorageKind::LvmThin, "4M", "4M"),
+        (StorageKind::Lvm, "4M", "4M"),
+        (StorageKind::ZfsPool, "1M", "1M"),
+        (StorageKind::Rbd, "1M", "1M"),
+    ] {
+        for (efitype, size) in [("4m", of_4m), ("2m", of_2m)] {
+            let bench = beside(kind);
+            let form = format!(
+                "vmid=5001&bios=ovmf&efidisk0=more%3A1%2Cefitype%3D{efitype}&tpmstate0=more%3A1%2Cversion%3Dv2.0&scsi0=more%3A1"
+            );
+            assert_eq!(
+                bench.task(Method::POST, "/nodes/pve1/qemu", &form).await,
+                "OK"
+            );
+            let vm = bench.pve.vm(5001).expect("the VM");
+            for (key, size) in [("efidisk0", size), ("tpmstate0", "4M"), ("scsi0", "1G")] {
+                let drive = &vm.config[key];
+                let told = drive.split(',').any(|part| part == format!("size={size}"));
+                assert!(told, "{kind:?}, {key}, efitype {efitype}: {drive}");
+            }
+        }
+    }
+}
