@@ -18,7 +18,7 @@ pub(super) const MAX_MORE_MACHINES: usize = 8;
 /// question of this number of pods or fewer; larger ones get fewer, as each of theirs takes longer.
 const ENOUGH_STEPS: usize = 60_000;
 const FEWEST_STEPS: usize = 8_000;
-const PRICED_STEPS: usize = 8_000;
+const PRICED_STEPS: usize = 24_000;
 const FULL_STEPS_PODS: u64 = 96;
 /// Steps in which the harm that a step may do falls to nothing, before it is as much as at first again.
 const CYCLE_STEPS: usize = 2_000;

@@ -15,9 +15,9 @@ use super::whole::Filler;
 /// Plans of more pods are left to searches that look at a few machines at a time.
 const MAX_PODS: u64 = 128;
 /// So often two machines share their pods again, for all machines that are tried.
-const SHARINGS: usize = 10_000;
+const SHARINGS: usize = 20_000;
 /// At most so often, of these, for the machines of one try.
-const SHARINGS_OF_TRY: usize = 1_500;
+const SHARINGS_OF_TRY: usize = 3_000;
 /// Machines that are tried at most.
 const MAX_TRIES: u64 = 24;
 /// After so many tries with machines of a price on which pods could not be put together it is held too low.
