@@ -268,16 +268,18 @@ fn nobody_waits_in(worlds: &[(Kind, usize, u64)]) {
     }
 }
 
-/// Worlds of sixty pods whose plans cost 5 to 20 per cent more than those that the worlds were made around, of machines with hardly any room left:
-/// `grow/draft/cheaper_machines.rs` finds machines of that price.
+/// Worlds whose plans cost more than those that the worlds were made around, of machines with hardly any room left.
 #[test]
 fn plans_are_found_that_leave_little_room_on_any_machine() {
-    for (kind, types, case) in [
-        (Kind::Mixed, 3, 91_013),
-        (Kind::Spread, 1, 91_011),
-        (Kind::Apart, 3, 91_001),
+    for (kind, types, pods, case) in [
+        // 20, 9 and 10 per cent more: `grow/draft/cheaper_machines.rs` finds machines of that price.
+        (Kind::Mixed, 3, 60, 91_013),
+        (Kind::Spread, 1, 60, 91_011),
+        (Kind::Apart, 3, 60, 91_001),
+        // 4 per cent more: `grow/draft/exact.rs` goes through no plan twice in another order.
+        (Kind::Spread, 10, 12, 92_018),
     ] {
-        let world = nth(kind, types, 60, case);
+        let world = nth(kind, types, pods, case);
         let (waits, price) = outcome(&world.build());
         assert_eq!(waits, Vec::<String>::new(), "{kind:?}, {types}, {case}");
         assert!(
