@@ -1,5 +1,5 @@
 //! Other machines for a plan whose machines together have less of something than its pods ask, where limits let some that
-//! have enough be made: they become ones of other options, there are more of them, or fewer.
+//! have enough be made: they become ones of other options, there are more of them, or fewer. Or machines that have enough and cost less.
 //!
 //! It computes with sums alone. Whether pods can be laid out on the machines is for others to find out.
 
@@ -9,15 +9,16 @@ use super::bind::RemainingLimits;
 use super::cheapen::SeededRng;
 use super::state::Draft;
 use crate::index::{
-    AmountIndex, DraftMachineIndex, IndexVec, LaunchOptionIndex, LotIndex, SiteIndex,
+    AmountIndex, DraftMachineIndex, IndexVec, LaunchOptionIndex, LotIndex, SiteIndex, TierIndex,
 };
 
 /// Machines that a plan may have beyond those it began with.
 pub(super) const MAX_MORE_MACHINES: usize = 8;
-/// How many times a machine becomes another one, at most: where enough is looked for, and where the fewest machines are. That holds for a
+/// How many times a machine becomes another one, at most: where enough is looked for, where the fewest machines are, and where cheaper ones are. That holds for a
 /// question of this number of pods or fewer; larger ones get fewer, as each of theirs takes longer.
 const ENOUGH_STEPS: usize = 60_000;
 const FEWEST_STEPS: usize = 8_000;
+const PRICED_STEPS: usize = 24_000;
 const FULL_STEPS_PODS: u64 = 96;
 /// Steps in which the harm that a step may do falls to nothing, before it is as much as at first again.
 const CYCLE_STEPS: usize = 2_000;
@@ -35,6 +36,8 @@ pub(super) enum Wanted {
     Enough,
     /// The fewest that do: pods are laid out more easily on those.
     Fewest,
+    /// The first that do and cost no more than this, of no lower weight than those of the plan.
+    Priced(i128),
 }
 
 /// The machines of a plan become ones that have enough together. Returns whether there are such. Pods of those that are given up
@@ -44,7 +47,7 @@ pub(super) fn enlarge(
     (wanted, unplaceable): (Wanted, &IndexVec<LotIndex, bool>),
     rng: &mut SeededRng,
 ) -> bool {
-    let mut search = MachineAnnealing::of(draft, unplaceable);
+    let mut search = MachineAnnealing::of(draft, (wanted, unplaceable));
     let found = search.run(wanted, rng);
     if let Some(found) = &found {
         draft.become_of(found);
@@ -60,23 +63,44 @@ struct MachineAnnealing<'p> {
     limits: RemainingLimits,
     bound: BoundMachines,
     missing: Missing,
+    /// What the machines cost together.
+    price: i128,
+    /// The tier of the options of lowest weight that machines may become.
+    tier: TierIndex,
 }
 
 impl<'p> MachineAnnealing<'p> {
-    fn of(draft: &Draft<'p>, unplaceable: &IndexVec<LotIndex, bool>) -> MachineAnnealing<'p> {
-        let waiting: usize = draft.left.iter().sum();
+    fn of(
+        draft: &Draft<'p>,
+        (wanted, unplaceable): (Wanted, &IndexVec<LotIndex, bool>),
+    ) -> MachineAnnealing<'p> {
+        let problem = draft.problem;
         let bound = draft.machines.iter().map(|machine| machine.bound);
         let mut bound: BoundMachines = bound.collect();
         let mut missing = Missing::of(draft, unplaceable);
-        for (option, _) in bound.iter().flatten() {
-            missing.change(draft.problem, *option, -1);
+        let options = bound.iter().flatten().map(|(option, _)| *option);
+        for option in options.clone() {
+            missing.change(problem, option, -1);
         }
-        bound.grow_to(bound.len() + waiting.min(MAX_MORE_MACHINES));
+        let price = options.clone().map(|option| price(problem, option)).sum();
+        let lowest = options.map(|option| problem.options[option].tier).max();
+        let tier = match wanted {
+            Wanted::Priced(_) => lowest.unwrap_or(TierIndex(0)),
+            Wanted::Enough | Wanted::Fewest => TierIndex(usize::MAX),
+        };
+        let more = match wanted {
+            // Several small machines may cost less than a large one.
+            Wanted::Priced(_) => MAX_MORE_MACHINES,
+            Wanted::Enough | Wanted::Fewest => draft.left.iter().sum(),
+        };
+        bound.grow_to(bound.len() + more.min(MAX_MORE_MACHINES));
         MachineAnnealing {
-            problem: draft.problem,
+            problem,
             limits: draft.limits.clone(),
             bound,
             missing,
+            price,
+            tier,
         }
     }
 
@@ -84,11 +108,12 @@ impl<'p> MachineAnnealing<'p> {
         let of_machine = RESOURCE_PARTS / (self.bound.len().max(1) as i128);
         let (each, steps) = match wanted {
             Wanted::Enough => (0, ENOUGH_STEPS),
+            Wanted::Priced(_) => (0, PRICED_STEPS),
             Wanted::Fewest => (of_machine / MACHINE_DIVISOR, FEWEST_STEPS),
         };
         let value = |search: &MachineAnnealing<'_>| {
             let machines = search.bound.iter().flatten().count() as i128;
-            search.missing.parts() + each * machines
+            search.missing.parts() + each * machines + search.parts_above(wanted)
         };
         let pods = self.problem.pods().max(FULL_STEPS_PODS);
         let pods = usize::try_from(pods / FULL_STEPS_PODS).unwrap_or(usize::MAX);
@@ -97,9 +122,12 @@ impl<'p> MachineAnnealing<'p> {
         let mut now = value(self);
         let mut best: Option<(i128, BoundMachines)> = None;
         for step in 0..steps {
-            if self.missing.parts() == 0 && best.as_ref().is_none_or(|(best, _)| now < *best) {
+            if self.missing.parts() == 0
+                && self.parts_above(wanted) == 0
+                && best.as_ref().is_none_or(|(best, _)| now < *best)
+            {
                 best = Some((now, self.bound.clone()));
-                if wanted == Wanted::Enough {
+                if wanted != Wanted::Fewest {
                     break;
                 }
             }
@@ -110,7 +138,9 @@ impl<'p> MachineAnnealing<'p> {
             let old = self.change(at, None);
             let option = LaunchOptionIndex(rng.below(self.problem.options.len()));
             if old.is_none() || rng.below(4) > 0 {
-                let site = self.limits.site(self.problem, option);
+                let allowed = self.problem.options[option].tier <= self.tier;
+                let site = allowed.then(|| self.limits.site(self.problem, option));
+                let site = site.flatten();
                 self.change(at, site.map(|site| (option, site)));
             }
             let after = value(self);
@@ -135,13 +165,30 @@ impl<'p> MachineAnnealing<'p> {
         if let Some((option, site)) = before {
             self.limits.give(self.problem, option, site);
             self.missing.change(self.problem, option, 1);
+            self.price -= price(self.problem, option);
         }
         if let Some((option, site)) = to {
             self.limits.take(self.problem, option, site);
             self.missing.change(self.problem, option, -1);
+            self.price += price(self.problem, option);
         }
         before
     }
+
+    /// How far the machines cost more than they may, in parts of that.
+    fn parts_above(&self, wanted: Wanted) -> i128 {
+        let Wanted::Priced(most) = wanted else {
+            return 0;
+        };
+        match self.price.saturating_sub(most) {
+            ..=0 => 0,
+            above => above.saturating_mul(RESOURCE_PARTS) / most.max(1) + 1,
+        }
+    }
+}
+
+fn price(problem: &Problem, option: LaunchOptionIndex) -> i128 {
+    i128::from(problem.options[option].price)
 }
 
 /// By resource, in its unit: what pods ask for (`asked`), and how much of that the machines lack (`missing`; negative where they have more).

@@ -129,7 +129,8 @@ impl<'p> AllPodsSearch<'p> {
         if next == self.units.next_index() {
             return true;
         }
-        if self.steps == 0 || self.is_wasteful(next) || !self.vain.insert(self.state(next)) {
+        if self.steps == 0 || self.is_wasteful(next) || !self.vain.insert(state(&self.draft, next))
+        {
             return false;
         }
         let unit = self.units[next].clone();
@@ -202,39 +203,40 @@ impl<'p> AllPodsSearch<'p> {
             }
         }
     }
+}
 
-    /// A number that stands for what is placed: two plans with the same number take the same units from `next` on.
-    fn state(&self, next: UnitIndex) -> u64 {
-        let machines = self.draft.machines.iter();
-        let machines = machines.map(|machine| {
-            let mut hasher = DefaultHasher::new();
-            machine.class.hash(&mut hasher);
-            machine.options.hash(&mut hasher);
-            self.hash_load(&machine.load, &mut hasher);
-            hasher.finish()
-        });
-        let mut machines: Vec<u64> = machines.collect();
-        machines.sort_unstable();
+/// A number that stands for what is placed: two plans with the same number take the same units from `next` on.
+pub(super) fn state(draft: &Draft<'_>, next: UnitIndex) -> u64 {
+    let problem = draft.problem;
+    let machines = draft.machines.iter();
+    let machines = machines.map(|machine| {
         let mut hasher = DefaultHasher::new();
-        (next, machines).hash(&mut hasher);
-        for load in &self.draft.fixed {
-            self.hash_load(load, &mut hasher);
-        }
+        machine.class.hash(&mut hasher);
+        machine.options.hash(&mut hasher);
+        hash_load(problem, &machine.load, &mut hasher);
         hasher.finish()
+    });
+    let mut machines: Vec<u64> = machines.collect();
+    machines.sort_unstable();
+    let mut hasher = DefaultHasher::new();
+    (next, machines).hash(&mut hasher);
+    for load in &draft.fixed {
+        hash_load(problem, load, &mut hasher);
     }
+    hasher.finish()
+}
 
-    /// What a place carries: of pods that nothing depends on only what they ask.
-    fn hash_load(&self, load: &Load, hasher: &mut DefaultHasher) {
-        load.sum.hash(hasher);
-        let counted = |lot: LotIndex| {
-            let of = &self.problem.lots[lot];
-            of.tied || of.apart.iter().any(|apart| *apart)
-        };
-        let counts = load.counts.iter().filter(|(lot, _)| counted(*lot));
-        let mut counts: Vec<_> = counts.collect();
-        counts.sort_unstable();
-        counts.hash(hasher);
-    }
+/// What a place carries: of pods that nothing depends on only what they ask.
+fn hash_load(problem: &Problem, load: &Load, hasher: &mut DefaultHasher) {
+    load.sum.hash(hasher);
+    let counted = |lot: LotIndex| {
+        let of = &problem.lots[lot];
+        of.tied || of.apart.iter().any(|apart| *apart)
+    };
+    let counts = load.counts.iter().filter(|(lot, _)| counted(*lot));
+    let mut counts: Vec<_> = counts.collect();
+    counts.sort_unstable();
+    counts.hash(hasher);
 }
 
 /// How many machines a plan has at most when this many units more are placed, as far as options can be told apart.

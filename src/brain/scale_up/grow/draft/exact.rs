@@ -4,6 +4,9 @@
 //! a planned machine, on a new one, or nowhere. Bindings hold all limits at any time, so a full plan is one that
 //! can be made.
 
+use std::collections::BTreeSet;
+
+use super::everyone;
 use super::fill::{self, PackingMode};
 use super::rates::Rates;
 use super::state::{Draft, Spot};
@@ -34,6 +37,8 @@ struct ExactSearch<'p, 'r> {
     draft: Draft<'p>,
     best: Rank,
     found: Option<Draft<'p>>,
+    /// What was placed before, by [`everyone::state`] and the pods that were left out: it is not gone through again in another order.
+    seen: BTreeSet<(u64, IndexVec<LotIndex, usize>)>,
     steps: usize,
 }
 
@@ -143,6 +148,7 @@ fn by<'p>(
         draft: Draft::new(problem),
         best,
         found: None,
+        seen: BTreeSet::new(),
         steps,
     };
     search.place(UnitIndex(0), None, 0);
@@ -219,6 +225,13 @@ impl ExactSearch<'_, '_> {
     fn place(&mut self, next: UnitIndex, from: Option<Went>, lost: u128) {
         if self.steps == 0 || self.cannot_improve(next, lost) {
             return;
+        }
+        // Where alike units keep an order, what may follow depends on where the last one went.
+        if from.is_none() {
+            let state = (everyone::state(&self.draft, next), self.out.clone());
+            if !self.seen.insert(state) {
+                return;
+            }
         }
         self.steps -= 1;
         if next == self.units.next_index() {

@@ -14,6 +14,7 @@ mod anneal_machines;
 mod bind;
 mod cheapen;
 mod cheapen_tied;
+mod cheaper_machines;
 mod domains;
 mod even;
 mod everyone;
@@ -328,7 +329,7 @@ pub(super) fn solve<'p>(problem: &'p Problem) -> Option<BetterPlan> {
         let filler = whole::Filler::new(problem, &least);
         cheapen::improve(draft, &filler);
         if place_waiting(draft, (&filler, &least)) {
-            cheapen_tied(draft, &filler, floor.0);
+            cheapen_further(draft, &filler, floor.0);
         }
     }
     let known = plan.as_ref().map_or(rank, |draft| draft.rank().min(rank));
@@ -368,14 +369,18 @@ fn is_above(rank: &Rank, floor: i128) -> bool {
 const PRICE_PERCENT: i128 = 100;
 const EXPENSIVE_PERCENT: i128 = 4;
 
-/// Makes a plan cheaper in which the places of pods depend on each other, where it is expensive ([`is_above`]).
-fn cheapen_tied<'p>(draft: &mut Draft<'p>, filler: &whole::Filler<'p>, floor: i128) {
+/// Makes a plan cheaper in which the places of pods depend on each other, where it is expensive ([`is_above`]); and then, by other machines, any plan in
+/// which every pod has a place.
+fn cheapen_further<'p>(draft: &mut Draft<'p>, filler: &whole::Filler<'p>, floor: i128) {
     let tied = draft.problem.lots.iter().any(|lot| lot.tied);
     // Where pods have no place, other searches for cheaper plans end early.
     if (tied || draft.rank().lost > 0)
         && is_above(&draft.rank(), floor)
         && let Some(found) = cheapen_tied::search(draft, filler)
     {
+        *draft = found;
+    }
+    if let Some(found) = cheaper_machines::search(draft, filler) {
         *draft = found;
     }
 }

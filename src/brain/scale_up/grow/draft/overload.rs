@@ -72,7 +72,8 @@ pub(super) fn search<'p>(start: &Draft<'p>, best: Rank) -> Option<Draft<'p>> {
         let Some(mut search) = Overload::new(&dealt, &movables, rng) else {
             continue;
         };
-        if !search.run() {
+        let mut sharings = SHARINGS;
+        if !search.run(&mut sharings) {
             stuck = if search.least < STUCK_EXCESS {
                 0
             } else {
@@ -91,6 +92,21 @@ pub(super) fn search<'p>(start: &Draft<'p>, best: Rank) -> Option<Draft<'p>> {
         }
     }
     None
+}
+
+/// The pods of a plan, and those that it has no place for yet, on its machines as they are bound, if so many sharings find a way in which none
+/// carries too much. It takes what it needs from `sharings`.
+pub(super) fn share_all<'p>(
+    dealt: &Draft<'p>,
+    unplaceable: &IndexVec<LotIndex, bool>,
+    (rng, sharings): (SeededRng, &mut usize),
+) -> Option<Draft<'p>> {
+    let movables = Movables::of(dealt, 0, unplaceable);
+    let mut search = Overload::new(dealt, &movables, rng)?;
+    if !search.run(sharings) {
+        return None;
+    }
+    dealt.with_places(&movables.all, &search.places)
 }
 
 /// The machines to begin with: those of a plan, or others where those have not enough together. In all attempts but the first,
@@ -288,13 +304,14 @@ impl<'m, 'p> Overload<'m, 'p> {
         })
     }
 
-    /// Lets machines share again until none carries too much, or that leads nowhere. Returns whether none does.
-    fn run(&mut self) -> bool {
+    /// Lets machines share again until none carries too much, or that leads nowhere; takes what it does from `sharings`. Returns whether none does.
+    fn run(&mut self, sharings: &mut usize) -> bool {
         let mut since = 0;
-        for _ in 0..SHARINGS {
+        while *sharings > 0 {
             if self.excess == 0 || self.machines.len() < 2 || since > self.patience() {
                 break;
             }
+            *sharings -= 1;
             if let Some((first, second)) = self.choose_two() {
                 self.share_anew(first, second);
                 since = if self.excess < self.least {
