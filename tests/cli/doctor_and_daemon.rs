@@ -508,7 +508,7 @@ const SPOILT: &[Spoiling] = &[
     Spoiling {
         name: "the hosts' release is older than an option",
         spoil: |given, _| {
-            given.pve.version = "8.4.21".to_owned();
+            "8.4.21".clone_into(&mut given.pve.version);
             given.template("options = { allow-ksm = false }\n");
         },
         with: "",

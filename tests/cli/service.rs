@@ -337,6 +337,22 @@ fn user() -> String {
     })
 }
 
+fn a_pause_without_a_reason_says_so(daemon: &Daemon) {
+    assert_eq!(daemon.says(&["pause", ""]).0, Some(0));
+    let (_, status) = daemon.says(&["status"]);
+    let unexplained = format!("no reason given (by {})", user());
+    assert!(
+        status.contains(&format!("paused: {unexplained}")),
+        "{status}"
+    );
+    // Whoever pauses anew is told what there was before.
+    let (_, anew) = daemon.says(&["pause", ""]);
+    assert_eq!(
+        anew,
+        format!("paused; it was so before: {unexplained}; `pve-autoscaler resume` ends it\n")
+    );
+}
+
 #[test]
 fn a_pause_holds_from_its_answer_to_the_answer_of_resume() {
     let daemon = Daemon::start(|simulators| simulators.path("admin.conf"));
@@ -357,19 +373,7 @@ fn a_pause_holds_from_its_answer_to_the_answer_of_resume() {
             "{said}"
         );
     }
-    assert_eq!(daemon.says(&["pause", ""]).0, Some(0));
-    let (_, status) = daemon.says(&["status"]);
-    let unexplained = format!("no reason given (by {})", user());
-    assert!(
-        status.contains(&format!("paused: {unexplained}")),
-        "{status}"
-    );
-    // Whoever pauses anew is told what there was before.
-    let (_, anew) = daemon.says(&["pause", ""]);
-    assert_eq!(
-        anew,
-        format!("paused; it was so before: {unexplained}; `pve-autoscaler resume` ends it\n")
-    );
+    a_pause_without_a_reason_says_so(&daemon);
     assert_eq!(daemon.says(&["resume"]).0, Some(0));
     let (_, status) = daemon.says(&["status"]);
     assert!(!status.contains("paused"), "{status}");
