@@ -347,6 +347,13 @@ fn yaml(text: &str) -> Result<Value, String> {
         let line = line.map_or_else(String::new, |line| format!("line {line}: "));
         let said = error.without_snippet().to_string();
         let said = reword(said.lines().next().unwrap_or_default());
+        // This one quotes the key; its line says which it is.
+        let twice = said.starts_with("duplicate mapping key");
+        let said = if twice {
+            "a key is there twice"
+        } else {
+            &*said
+        };
         format!("{line}it is no YAML: {said}")
     })
 }
