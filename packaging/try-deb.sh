@@ -18,6 +18,8 @@ cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 . contrib/dev.d/say.sh
 # shellcheck source=/dev/null
 . contrib/dev.d/needs.sh
+# shellcheck source=/dev/null
+. contrib/dev.d/cgroups.sh
 
 readonly cache="${XDG_CACHE_HOME:-$HOME/.cache}/pve-autoscaler/roots"
 readonly in_root="packaging/try-deb.d/in-root.sh"
@@ -108,9 +110,11 @@ try() {
     for timer in "$root"/usr/lib/systemd/system/*.timer "$root"/lib/systemd/system/*.timer; do
         [ ! -e "$timer" ] || ln -sf /dev/null "$root/etc/systemd/system/$(basename "$timer")"
     done
-    SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 systemd-nspawn --quiet --directory="$root" --boot "${lent[@]}" \
-        --register=no --keep-unit --private-network --link-journal=no --machine="try-$suite-$$" \
-        </dev/null >"$work/$suite.console" 2>&1 &
+    (
+        enter_cgroup "try-$suite-$$" || [ "$at_once" = no ] || exit 77
+        SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 exec systemd-nspawn --quiet --directory="$root" --boot "${lent[@]}" \
+            --register=no --keep-unit --private-network --link-journal=no --machine="try-$suite-$$"
+    ) </dev/null >"$work/$suite.console" 2>&1 &
     nspawn=$!
     echo "$nspawn" >"$work/$suite.nspawn"
     if ! leader="$(booted "$nspawn")"; then
@@ -126,6 +130,7 @@ try() {
     # SIGTERM makes nspawn power the container off; what does not heed it in time is ended.
     kill -TERM "$nspawn" 2>/dev/null || true
     limited 30 tail --pid="$nspawn" -f /dev/null || kill -KILL "$nspawn" "$leader" 2>/dev/null || true
+    remove_cgroup "try-$suite-$$"
     return "$status"
 }
 
@@ -190,10 +195,15 @@ if cmp --silent "$deb" "$released"; then
 fi
 [ "${parts[0]}" != package ] || next_version "$deb" "$work/next.deb"
 
+# Without groups of their own for the containers, one after the other.
+at_once=yes
+(enter_cgroup "try-$$") || at_once=no
+remove_cgroup "try-$$"
 tries=()
 for suite in "${suites[@]}"; do
     try "$suite" &
     tries+=("$!")
+    [ "$at_once" = yes ] || tail --pid="$!" -f /dev/null
 done
 result=0
 for i in "${!suites[@]}"; do

@@ -46,8 +46,7 @@ active() { [ "$(systemctl is-active "$1")" = active ]; }
 inactive() { ! active "$1"; }
 main_pid() { systemctl show --property=MainPID --value "$daemon"; }
 restarts() { systemctl show --property=NRestarts --value "$daemon"; }
-# At least so often. Once, in Debian 13 on a machine under load, the count was another than two; why is not known,
-# so it is shown when it falls short.
+# At least so often; what systemd did is shown when it falls short.
 restarted() {
     [ "$(restarts)" -ge "$1" ] || {
         journalctl --no-pager --unit="$daemon" _PID=1 | tail -n 12

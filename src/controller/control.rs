@@ -363,10 +363,12 @@ pub async fn bind(path: &Path) -> std::io::Result<UnixListener> {
             ));
         }
         Ok(_) => match timeout(DEADLINE, UnixStream::connect(path)).await {
-            Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => {
-                std::fs::remove_file(path)?;
-            }
-            _ => {
+            Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => remove_stale(path)?,
+            // An earlier daemon took it away at that moment.
+            Ok(Err(error)) if error.kind() == ErrorKind::NotFound => {}
+            Ok(Err(error)) if error.kind() != ErrorKind::WouldBlock => return Err(error),
+            // Somebody accepts, or so many wait to be accepted that the kernel takes no more.
+            Ok(_) | Err(_) => {
                 return Err(Error::new(
                     ErrorKind::AddrInUse,
                     "another daemon listens there",
@@ -380,6 +382,14 @@ pub async fn bind(path: &Path) -> std::io::Result<UnixListener> {
     let listener = UnixListener::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
     Ok(listener)
+}
+
+/// Removes the socket of a daemon that is gone; somebody else may have done so already.
+fn remove_stale(path: &Path) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// The time that a socket's answers are given by.

@@ -6,6 +6,8 @@
 . contrib/dev.d/say.sh
 # shellcheck source=/dev/null
 . contrib/dev.d/needs.sh
+# shellcheck source=/dev/null
+. contrib/dev.d/cgroups.sh
 
 readonly here=tests/pve-world
 readonly world="${XDG_CACHE_HOME:-$HOME/.cache}/pve-autoscaler/pve-world"

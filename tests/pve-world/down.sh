@@ -30,6 +30,7 @@ end() {
         { [ "$off_seconds" -gt 0 ] && limited "$off_seconds" tail --pid="$nspawn" -f /dev/null; } || kill -KILL $init "$nspawn" 2>/dev/null || true
         limited 20 tail --pid="$nspawn" -f /dev/null || true
     fi
+    remove_cgroup "pve-world-$host"
     rm -f "$state/$host/pid"
     ! mountpoint -q "$state/$host/root" || umount -l "$state/$host/root"
 }

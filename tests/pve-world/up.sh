@@ -108,12 +108,15 @@ boot() {
     elif [ -e "$state/components/kubectl" ]; then
         ln -sf /opt/components/kubectl "$place/usr/bin/kubectl"
     fi
-    SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 SYSTEMD_NSPAWN_API_VFS_WRITABLE=network setsid nsenter --net="/run/netns/$net" \
-        systemd-nspawn --quiet --directory="$place" --boot --register=no --keep-unit --network-bridge=lan --link-journal=no \
-        --machine="pve-world-$host" --hostname="$host" --capability=all --bind-ro="$state/components:/opt/components" \
-        --bind-ro="$state/guest:/opt/e2e" --bind-ro="$state/inside:/opt/inside" --bind-ro="$state/conf:/opt/conf" \
-        --bind-ro="$state/deb:/srv/pve-autoscaler" --bind="$state/nas:/mnt/nas" \
-        --bind=/dev/fuse --bind=/dev/net/tun --bind=/dev/kvm </dev/null >"$state/$host/console" 2>&1 8>&- &
+    (
+        enter_cgroup "pve-world-$host" || say "$host: no control group of its own, so a start of one of its services may fail now and then"
+        SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 SYSTEMD_NSPAWN_API_VFS_WRITABLE=network exec setsid nsenter --net="/run/netns/$net" \
+            systemd-nspawn --quiet --directory="$place" --boot --register=no --keep-unit --network-bridge=lan --link-journal=no \
+            --machine="pve-world-$host" --hostname="$host" --capability=all --bind-ro="$state/components:/opt/components" \
+            --bind-ro="$state/guest:/opt/e2e" --bind-ro="$state/inside:/opt/inside" --bind-ro="$state/conf:/opt/conf" \
+            --bind-ro="$state/deb:/srv/pve-autoscaler" --bind="$state/nas:/mnt/nas" \
+            --bind=/dev/fuse --bind=/dev/net/tun --bind=/dev/kvm
+    ) </dev/null >"$state/$host/console" 2>&1 8>&- &
     echo "$!" >"$state/$host/pid"
 }
 

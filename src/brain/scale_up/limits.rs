@@ -411,6 +411,10 @@ impl LimitTracker {
         (choice, offer): (&Choice<'_>, &Offer<'_>),
         (before, from): (&Choice<'_>, &Offer<'_>),
     ) -> bool {
+        // The host may have nothing to make one of this type of: a device that the type before does without.
+        if offer.copy.is_err() {
+            return false;
+        }
         let host = &self.hosts[offer.host_index];
         let demand = &self.demands[choice.pool_region];
         let (now, then) = (

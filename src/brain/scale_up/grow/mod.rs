@@ -61,6 +61,8 @@ pub(crate) fn plan<'a>(
     } else {
         min::open_for_min(&mut planner, &catalog, &pending);
         let visits = first_plan::open_machines(&mut planner, &mut catalog, &mut pending);
+        // Machines for a pool's `min` may be all that is planned.
+        catalog.locate(planner.world);
         type_change::shrink_to_fit(&mut planner, &catalog, &pending);
         second_plan::repack(&mut planner, &mut catalog, &mut pending, visits);
         first_plan::enlarge_for_waiting(&mut planner, &mut catalog, &mut pending);
