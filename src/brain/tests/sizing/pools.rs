@@ -386,33 +386,6 @@ fn machines_in_another_zone_are_no_domains_of_a_spread_over_host_names() {
     assert_eq!(price, 2 * 240_000, "two machines");
 }
 
-/// A machine of a pool in another zone, which zone spread counts although its pods do not tolerate the taint there, is not made where a plan without
-/// it keeps the spread.
-#[test]
-fn no_machine_is_made_in_a_zone_in_which_it_breaks_a_spread() {
-    let lab = lab()
-        .kind("t0", 4, 8 << 10)
-        .edit_kind("t0", |kind| kind.price = Some(13_000))
-        .kind("t2", 2, 8 << 10)
-        .edit_kind("t2", |kind| kind.price = Some(8_000))
-        .pool("p0", &["t2"])
-        .edit_pool("p0", |pool| pool.hosts = vec!["pve1".into()])
-        .pool("p1", &["t0"])
-        .edit_pool("p1", |pool| {
-            pool.hosts = vec!["pve2".into()];
-            pool.taints.push(taint());
-        })
-        .pods("a", 2, 2000, 512)
-        .shapes("a-", |shape| shape.tolerations.push(toleration()))
-        .pods("c", 2, 2000, 4096)
-        .shapes("c-", |shape| {
-            shape.spread.push(spread(1, ZONE, of_app("c")))
-        });
-    let (waits, price) = outcome(&lab);
-    assert_eq!(waits, Vec::<String>::new());
-    assert_eq!(price, 4 * 8_000, "four machines in one zone");
-}
-
 #[test]
 fn plans_over_several_pools_are_the_cheapest() {
     let tally = tally(u64::from(Config::default().cases).clamp(100, 20_000));
