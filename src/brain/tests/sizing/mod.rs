@@ -10,6 +10,7 @@ mod coming;
 mod exact;
 mod kinds;
 mod plant;
+mod pools;
 mod too_few;
 
 use proptest::test_runner::Config;

@@ -17,7 +17,7 @@ use crate::scale_up::stores::Stores;
 
 /// Planned machines that are asked to take another option or another host, at most, where limits leave no option for
 /// the next machine.
-const MAX_MACHINES_ASKED: usize = 48;
+pub(super) const MAX_MACHINES_ASKED: usize = 48;
 /// Options of the next machine for which each of them is asked, at most.
 const MAX_OPTIONS_ASKED: usize = 8;
 
@@ -143,7 +143,7 @@ impl RemainingLimits {
     /// Chooses the type of a planned machine, and its host: the first of these options that all limits allow, in the order of
     /// [`LaunchOption::rank`]. Where the same type of a pool has several options of one rank (on hosts that are not alike, or in several
     /// regions), the pool's strategy takes the host among all of them.
-    fn choose_option(
+    pub(super) fn choose_option(
         &self,
         problem: &Problem,
         options: &LaunchOptionSet,
@@ -348,7 +348,7 @@ impl Draft<'_> {
         true
     }
 
-    /// Binds every machine to the cheapest option that limits let it have now.
+    /// Binds every machine to the cheapest option that limits let it have now, or have if another makes way for less.
     pub(super) fn rebind(&mut self) {
         for at in self.machines.indexes().rev() {
             if self.machines[at].load.counts.is_empty() {
@@ -367,5 +367,6 @@ impl Draft<'_> {
                 .choose_option(self.problem, &self.machines[at].options);
             self.set(at, found.unwrap_or((option, site)));
         }
+        self.exchange_options();
     }
 }

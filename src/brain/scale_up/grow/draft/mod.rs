@@ -19,6 +19,7 @@ mod domains;
 mod even;
 mod everyone;
 mod exact;
+mod exchange;
 mod fill;
 mod launch_option_set;
 mod least_lost;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::To;
-use super::state::{Draft, Spot};
+use super::state::{Draft, DraftMachine, Spot};
 use crate::index::{DraftMachineIndex, KeyId, LaunchOptionClassIndex, LotIndex, TallyIndex};
 use crate::simulation::inter_pod::Even;
 use crate::simulation::inter_pod::topology::{DomainId, FRESH, NOWHERE};
@@ -24,6 +24,14 @@ impl Draft<'_> {
             Some(To::Machine(at)) => self.machines[at].class.or(spot.class),
             _ => spot.class,
         }
+    }
+
+    /// The class of a machine: the one that its pods asked for, or that of what it would be made of now. `None` for one that is not bound.
+    fn class_now(&self, machine: &DraftMachine) -> Option<LaunchOptionClassIndex> {
+        let (option, _) = machine.bound?;
+        machine
+            .class
+            .or_else(|| Some(self.problem.options[option].class))
     }
 
     /// Pods that a counter has counted in the domain of a spot.
@@ -90,11 +98,10 @@ impl Draft<'_> {
         let known = known.map(|(domain, _)| pods.get(domain).copied().unwrap_or(0));
         let fresh = self.machines.indexed().filter(|(at, machine)| {
             but.to != Some(To::Machine(*at))
-                && machine.class.is_none_or(|class| {
+                && self.class_now(machine).is_some_and(|class| {
                     let class = &self.problem.classes[class];
                     class.domains[key] == FRESH && class.counts[counter]
                 })
-                && machine.bound.is_some()
         });
         let hosts = self
             .problem
@@ -109,6 +116,24 @@ impl Draft<'_> {
             least = Some(least.map_or(level, |least: i64| least.min(level)));
         }
         (count, least)
+    }
+
+    /// Domains that a counter does not know and that machines are in whose pods asked for no class, with the fewest counted pods of any. None of those
+    /// pods is counted.
+    fn levels_of_unclassed(&self, counter: TallyIndex) -> (usize, Option<i64>) {
+        let key = self.problem.counters[counter].key;
+        let machines = self.machines.iter();
+        let machines =
+            machines.filter(|machine| machine.class.is_none() && !machine.load.counts.is_empty());
+        let domains = machines.filter_map(|machine| {
+            let class = &self.problem.classes[self.class_now(machine)?];
+            let domain = class.domains[key];
+            let is_new = domain < FRESH && class.counts[counter] && !self.knows(counter, domain);
+            is_new.then_some((domain, class.daemons[counter]))
+        });
+        let domains: BTreeSet<(DomainId, i64)> = domains.collect();
+        let least = domains.iter().map(|(_, daemons)| *daemons).min();
+        (domains.len(), least)
     }
 
     fn knows(&self, counter: TallyIndex, domain: DomainId) -> bool {
@@ -178,10 +203,17 @@ impl Draft<'_> {
         if on.is_empty() || !even.counts_itself {
             return 0;
         }
-        let (count, Some(least)) = self.levels(even.counter, nowhere) else {
+        let (count, least) = self.levels(even.counter, nowhere);
+        let (more, least_of_those) = self.levels_of_unclassed(even.counter);
+        let least = least.into_iter().chain(least_of_those).min();
+        let Some(least) = least else {
             return 0;
         };
-        let least = if count < even.min_domains { 0 } else { least };
+        let least = if count + more < even.min_domains {
+            0
+        } else {
+            least
+        };
         let most = least.saturating_add(even.max_skew);
         // Each domain once, by its number, or by its machine where that is one by itself.
         let mut seen = BTreeSet::new();
