@@ -211,6 +211,41 @@ fn a_vm_that_a_removal_switched_off_is_known_by_the_uuid_it_had() {
     }
 }
 
+/// The entry of a machine under way was lost and is made anew from its mark. It finds a journal that waits for the machine's node, before which
+/// nobody knows a VM whose mark is taken out, and one that takes any UUID.
+#[test]
+fn an_entry_made_anew_has_the_uuid_of_a_machine_under_way() {
+    simulate(async {
+        let lab = lab("").await;
+        let turn = lab.world.turns.borrow().clone().expect("it took turns");
+        let seen = turn.snapshot.machines[&lab.machine()].clone();
+        let uuid = seen.vm.as_ref().and_then(|vm| vm.uuid.clone());
+        assert!(uuid.is_some() && seen.node.is_some(), "{seen:?}");
+        for (step, marked, has_node, kept) in [
+            (Step::Register, true, false, true),
+            (Step::Register, false, false, false),
+            (Step::Done, true, false, false),
+            (Step::Done, true, true, true),
+        ] {
+            let lost = |entry: &mut JournalEntry| entry.uuid = None;
+            let journal = &lab.tools.journal;
+            journal.update(&lab.machine(), lost).expect("kept");
+            let mut machine = seen.clone();
+            machine.remembered = None;
+            machine.step = Some((step, turn.at));
+            machine.node = machine.node.filter(|_| has_node);
+            if let Some(vm) = &mut machine.vm {
+                vm.marked = marked;
+            }
+            let machines = [(lab.machine(), machine)].into();
+            journal.remember_uuids(&machines).expect("kept");
+            let entry = journal.get(&lab.machine()).expect("kept");
+            let wanted = uuid.clone().filter(|_| kept);
+            assert_eq!(entry.uuid, wanted, "{step:?} {marked} {has_node}");
+        }
+    });
+}
+
 /// Somebody deleted the Node while its VM runs. Its pods were not evicted and may run on.
 #[test]
 fn a_vm_whose_node_is_gone_runs_on_unless_a_removal_of_ours_came_that_far() {
