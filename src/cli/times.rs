@@ -134,13 +134,20 @@ pub(super) fn local(at: Time, zone: &TimeZone) -> String {
 }
 
 /// A text for people: each point in time that a sentence of it names, such as `2026-01-01T08:07:11.997Z`, by the clock of a zone, as
-/// `history` has them. What stands in columns behind it stays where it was.
+/// `history` has them. What stands in columns behind it stays where it was, and so does what is meant to be copied: what is in backticks, and a
+/// value in quotes, as in the line of a mark.
 pub(super) fn in_zone(text: &str, zone: &TimeZone) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
         let (mut rest, mut owed) = (line, 0);
         while let Some((at, time, length)) = Time::find_in(rest) {
             out.push_str(&padded(&rest[..at], &mut owed));
+            let begin = line.len() - rest.len() + at;
+            if is_to_copy(line, begin, begin + length) {
+                out.push_str(&rest[at..at + length]);
+                rest = &rest[at + length..];
+                continue;
+            }
             let shown = local(time, zone);
             owed += length.saturating_sub(shown.len());
             out.push_str(&shown);
@@ -149,6 +156,13 @@ pub(super) fn in_zone(text: &str, zone: &TimeZone) -> String {
         out.push_str(&padded(rest, &mut owed));
     }
     out
+}
+
+/// Whether what stands in a line from `begin` to `end` is part of a text in backticks, or all of one in quotes: every byte of it counts.
+fn is_to_copy(line: &str, begin: usize, end: usize) -> bool {
+    let (before, behind) = (&line[..begin], &line[end..]);
+    let ticked = before.matches('`').count() % 2 == 1 && behind.contains('`');
+    ticked || before.ends_with('"') && behind.starts_with('"')
 }
 
 /// A text whose first gap between columns is wider by what is owed to them.
@@ -190,6 +204,14 @@ mod tests {
             (
                 "  a, since 2026-01-01T08:07:11.997Z  yes\n  b                               no\n",
                 "  a, since 2026-01-01 09:07:11       yes\n  b                               no\n",
+            ),
+            (
+                "since 2026-01-01T08:07:11Z `{\"a\":1,\"at\":\"2026-01-01T08:07:11.997Z\"}` and `f --at 2026-01-01T08:07:11Z` until 2026-01-01T08:07:11Z\n",
+                "since 2026-01-01 09:07:11 `{\"a\":1,\"at\":\"2026-01-01T08:07:11.997Z\"}` and `f --at 2026-01-01T08:07:11Z` until 2026-01-01 09:07:11\n",
+            ),
+            (
+                "odd ` and {\"at\":\"2026-01-01T08:07:11Z\"} 2026-01-01T08:07:11Z\n",
+                "odd ` and {\"at\":\"2026-01-01T08:07:11Z\"} 2026-01-01 09:07:11\n",
             ),
             ("Z, 12Z and a-Z\n", "Z, 12Z and a-Z\n"),
             ("äZ 2026-01-01T08:07:11Zä", "äZ 2026-01-01 09:07:11ä"),

@@ -23,6 +23,17 @@ pub(super) fn read(case: &mut CaseFields<'_>, stage: &mut CaseWorld) -> Result<(
             stage.policy.networks.insert(name, network);
         }
     }
+    let api = case.with("api_server", addresses)?;
+    stage
+        .snapshot
+        .cluster
+        .api_addresses
+        .extend(api.into_iter().flatten());
+    let of_hosts = case.with("host_addresses", addresses)?;
+    let of_hosts: Vec<IpAddr> = of_hosts.unwrap_or_default();
+    if let Some(region) = stage.snapshot.regions.values_mut().next() {
+        region.host_addresses.extend(of_hosts);
+    }
     let networks = &stage.policy.networks;
     let pools = stage.policy.pools.iter();
     let mut named = pools.flat_map(|(pool, of)| of.networks.values().map(move |of| (pool, of)));

@@ -1,5 +1,5 @@
 //! Tasks that run beside the loop as long as the daemon does, each with its own pace: sweeping ISOs away, approving serving
-//! certificates.
+//! certificates, looking for the API server's addresses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,19 +9,26 @@ use tokio::task::JoinSet;
 
 use crate::controller::daemon::{DaemonParts, named};
 use crate::controller::journal::Journal;
-use crate::controller::{isos, serving};
+use crate::controller::{api_addresses, isos, serving};
+use crate::kubernetes::ClusterStore;
 use crate::kubernetes::lease::Holder;
 use crate::model::region::RegionName;
 
 /// Begins all of them.
 pub(super) fn begin(
     parts: &DaemonParts,
-    (clients, journal): (&BTreeMap<RegionName, crate::pve::Client>, &Journal),
+    (clients, journal, store): (
+        &BTreeMap<RegionName, crate::pve::Client>,
+        &Journal,
+        &ClusterStore,
+    ),
     (holder, cluster): (watch::Receiver<Holder>, watch::Receiver<Option<Arc<str>>>),
     tasks: &mut JoinSet<String>,
 ) {
     sweep_isos(parts, (clients, journal), (holder.clone(), cluster), tasks);
     approve_certificates(parts, clients, holder, tasks);
+    let addresses = api_addresses::keep(parts.kube.clone(), store.clone(), &parts.settings);
+    tasks.spawn(named("the look for the API server's addresses", addresses));
 }
 
 /// Begins to sweep ISOs away that no machine needs.

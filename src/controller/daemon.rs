@@ -304,7 +304,7 @@ impl Loop {
         let soft_taints = SoftTaints::begin(&kube, tasks);
         let recording = Recording::begin(&parts);
         let known = (leadership.holder(), cluster_id.clone());
-        background::begin(&parts, (&clients, &journal), known, tasks);
+        background::begin(&parts, (&clients, &journal, &store), known, tasks);
         let tools = Tools {
             clock: parts.clock,
             settings: parts.settings.clone(),

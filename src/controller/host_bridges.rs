@@ -1,6 +1,7 @@
 //! Which bridges and VNets hosts have for network cards of machines: which host to ask next, and what they told. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use tokio::time::{Duration, Instant};
@@ -23,11 +24,20 @@ pub(super) struct HostBridges {
     known: BTreeMap<Arc<str>, BridgesReading>,
 }
 
+/// What a host told of its bridges.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ToldBridges {
+    /// Their names.
+    pub(super) names: BTreeSet<Arc<str>>,
+    /// The host's addresses on them, and the gateways that it reaches by them.
+    pub(super) addresses: BTreeSet<IpAddr>,
+}
+
 #[derive(Debug)]
 struct BridgesReading {
     at: Instant,
     told: bool,
-    last: Option<(Instant, BTreeSet<Arc<str>>)>,
+    last: Option<(Instant, ToldBridges)>,
 }
 
 impl HostBridges {
@@ -52,7 +62,7 @@ impl HostBridges {
             let lacks = reading
                 .last
                 .as_ref()
-                .is_some_and(|(_, bridges)| wanted.iter().any(|bridge| !bridges.contains(*bridge)));
+                .is_some_and(|(_, told)| wanted.iter().any(|bridge| !told.names.contains(*bridge)));
             let again = match (reading.told, lacks) {
                 (false, _) => RETRY,
                 (true, true) => LACKING,
@@ -66,12 +76,7 @@ impl HostBridges {
     }
 
     /// A host was asked at `now`; `None`: it did not tell, and what it told before stands for a while.
-    pub(super) fn record(
-        &mut self,
-        host: Arc<str>,
-        now: Instant,
-        bridges: Option<BTreeSet<Arc<str>>>,
-    ) {
+    pub(super) fn record(&mut self, host: Arc<str>, now: Instant, bridges: Option<ToldBridges>) {
         let before = self.known.remove(&host).and_then(|asked| asked.last);
         let reading = BridgesReading {
             at: now,
@@ -84,7 +89,14 @@ impl HostBridges {
     /// The bridges of a host, if they are known.
     pub(super) fn of(&self, host: &str, now: Instant) -> Option<&BTreeSet<Arc<str>>> {
         let (at, bridges) = self.known.get(host)?.last.as_ref()?;
-        (now.duration_since(*at) < STALE).then_some(bridges)
+        (now.duration_since(*at) < STALE).then_some(&bridges.names)
+    }
+
+    /// The addresses of hosts and of their gateways, as each told them last, however long ago: a host that is off comes back with them.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let told = self.known.values();
+        let told = told.filter_map(|reading| reading.last.as_ref());
+        told.flat_map(|(_, bridges)| bridges.addresses.iter().copied())
     }
 }
 
@@ -95,6 +107,13 @@ mod tests {
 
     fn bridges(names: &[&str]) -> BTreeSet<Arc<str>> {
         names.iter().map(|name| Arc::from(*name)).collect()
+    }
+
+    fn told(names: &[&str]) -> ToldBridges {
+        ToldBridges {
+            names: bridges(names),
+            addresses: BTreeSet::new(),
+        }
     }
 
     /// A region with a template whose machines have a card on `vmbr1`.
@@ -126,19 +145,19 @@ mod tests {
         let mut known = HostBridges::default();
         assert_eq!(known.unknown(hosts.iter()), hosts);
         assert_eq!(known.due(&seen, start), None, "the first time is another's");
-        known.record("a".into(), start, Some(bridges(&["vmbr0", "vmbr1"])));
+        known.record("a".into(), start, Some(told(&["vmbr0", "vmbr1"])));
         assert_eq!(known.unknown(hosts.iter()), hosts[1..]);
-        known.record("b".into(), start, Some(bridges(&["vmbr0"])));
+        known.record("b".into(), start, Some(told(&["vmbr0"])));
         assert!(known.unknown(hosts.iter()).is_empty());
         // b has not the bridge: it is looked whether somebody made it.
         assert_eq!(known.due(&seen, start + Duration::from_secs(59)), None);
         assert_eq!(known.due(&seen, after(1)).as_deref(), Some("b"));
-        known.record("b".into(), after(1), Some(bridges(&["vmbr0", "vmbr1"])));
+        known.record("b".into(), after(1), Some(told(&["vmbr0", "vmbr1"])));
         assert_eq!(known.due(&seen, after(29)), None);
         assert_eq!(known.due(&seen, after(30)).as_deref(), Some("a"));
         known.record("a".into(), after(30), None);
         assert_eq!(known.due(&seen, after(31)).as_deref(), Some("b"));
-        known.record("b".into(), after(31), Some(bridges(&["vmbr1"])));
+        known.record("b".into(), after(31), Some(told(&["vmbr1"])));
         assert_eq!(known.due(&seen, after(34)), None);
         assert_eq!(known.due(&seen, after(35)).as_deref(), Some("a"));
     }
@@ -149,7 +168,7 @@ mod tests {
         let start = Instant::now();
         let after = |minutes| start + Duration::from_mins(minutes);
         let mut known = HostBridges::default();
-        known.record("a".into(), start, Some(bridges(&["vmbr0"])));
+        known.record("a".into(), start, Some(told(&["vmbr0"])));
         known.record("b".into(), start, None);
         assert_eq!(known.of("b", start), None);
         known.record("a".into(), after(30), None);
@@ -158,5 +177,29 @@ mod tests {
         assert!(known.unknown(hosts[1..].iter()).is_empty());
         assert_eq!(known.of("a", after(60)), None, "it was away");
         assert_eq!(known.unknown(hosts.iter()), hosts[..1]);
+    }
+
+    /// It finds a daemon that gives a machine the address of a host that has been off for a while, and one that keeps that of a host which is gone.
+    #[test]
+    fn the_addresses_of_a_host_stand_until_it_tells_others_or_is_gone() {
+        let start = Instant::now();
+        let at = |last: u8| IpAddr::from([192, 0, 2, last]);
+        let with = |last: u8| ToldBridges {
+            names: bridges(&["vmbr0"]),
+            addresses: [at(1), at(last)].into(),
+        };
+        let mut known = HostBridges::default();
+        known.record("a".into(), start, Some(with(11)));
+        known.record("b".into(), start, Some(with(12)));
+        let all = |known: &HostBridges| known.addresses().collect::<BTreeSet<IpAddr>>();
+        assert_eq!(all(&known), [at(1), at(11), at(12)].into());
+        known.record("a".into(), start + 2 * STALE, None);
+        assert_eq!(known.of("a", start + 2 * STALE), None);
+        assert_eq!(all(&known), [at(1), at(11), at(12)].into());
+        known.record("a".into(), start + 2 * STALE, Some(with(21)));
+        assert_eq!(all(&known), [at(1), at(12), at(21)].into());
+        let left: Arc<str> = "a".into();
+        known.unknown([&left].into_iter());
+        assert_eq!(all(&known), [at(1), at(21)].into());
     }
 }

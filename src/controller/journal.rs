@@ -374,8 +374,12 @@ impl Journal {
     ) -> Result<(), JournalError> {
         for (name, machine) in machines {
             let uuid = machine.vm.as_ref().and_then(|vm| vm.uuid.as_ref());
-            // Only what nobody doubts: its node shows it.
-            if let (Some(uuid), Some(_), None) = (uuid, &machine.node, &machine.remembered) {
+            // Only what nobody doubts: its node shows it, or it comes up and no node says otherwise.
+            let marked = machine.vm.as_ref().is_some_and(|vm| vm.marked);
+            let comes_up = machine.step.is_some_and(|(step, _)| step < Step::Done);
+            let undoubted =
+                machine.node.is_some() || marked && comes_up && machine.contradiction.is_none();
+            if let (Some(uuid), true, None) = (uuid, undoubted, &machine.remembered) {
                 self.update(name, |entry| {
                     entry.uuid.get_or_insert_with(|| uuid.clone());
                 })?;

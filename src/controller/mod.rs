@@ -3,6 +3,7 @@
 pub mod announce;
 pub mod answering;
 pub mod answers;
+mod api_addresses;
 pub mod askers;
 mod background;
 mod clock_steps;

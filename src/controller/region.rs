@@ -325,6 +325,7 @@ impl RegionWatcher {
             mappings: self.mappings.clone(),
             mediated: self.mediated.told().clone(),
             lacking: self.named_parts.lacking(&self.named_parts(&resources)),
+            host_addresses: self.bridges.addresses().chain(status.addresses()).collect(),
             ..Region::default()
         };
         for (name, host) in &resources.hosts {

@@ -19,6 +19,7 @@ pub mod nodes;
 pub mod observer;
 pub mod pods;
 mod refused;
+pub mod server_address;
 pub mod serving;
 pub mod status;
 pub mod store;

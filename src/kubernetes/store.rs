@@ -1,6 +1,7 @@
 //! The newest view of the cluster, kept by the watches, with the freshness of every source.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::value::RawValue;
@@ -186,6 +187,11 @@ impl ClusterStore {
     /// Looks at the view without copying it. `look` must be quick: the watches wait for it.
     pub fn with<T>(&self, look: impl FnOnce(&Cluster) -> T) -> T {
         look(&self.state().cluster)
+    }
+
+    /// The addresses at which the API server is reached, as far as they are known. The next decision reads them; none waits for them.
+    pub fn set_api_addresses(&self, addresses: BTreeSet<IpAddr>) {
+        self.state().cluster.api_addresses = addresses;
     }
 
     /// Is told of changes.

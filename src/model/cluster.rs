@@ -1,6 +1,6 @@
 //! The Kubernetes side of a snapshot: pods, nodes and what constrains them, in compact views.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -45,6 +45,9 @@ pub struct Cluster {
     pub attachments: BTreeMap<Arc<str>, Attachment>,
     /// Namespace labels by name.
     pub namespaces: BTreeMap<Arc<str>, Labels>,
+    /// The addresses at which the API server is reached, where networks give machines addresses: it need be no node's. Machines get none of them.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub api_addresses: BTreeSet<IpAddr>,
 }
 
 /// Namespace and name of a namespaced object. Serialises as `namespace/name`.

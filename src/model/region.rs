@@ -52,6 +52,9 @@ pub struct Region {
     /// What machines here have by the file and PVE does not have, or does not let them have, as far as that was read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lacking: Vec<LackingPart>,
+    /// The addresses that hosts have, and the gateways that they use, as far as PVE tells them. Machines get none of them.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub host_addresses: BTreeSet<IpAddr>,
 }
 
 /// The devices of a mapping by host: each by its address, or the addresses of its functions.

@@ -1,6 +1,7 @@
 //! What the calls take and give.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,6 +101,12 @@ pub struct Member {
 }
 
 impl ClusterStatus {
+    /// The hosts' addresses in the cluster's network.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let members = self.members.values();
+        members.filter_map(|member| member.address.as_ref()?.parse().ok())
+    }
+
     pub(super) fn read(data: &Value) -> ClusterStatus {
         let mut status = ClusterStatus {
             // Without an entry of type `cluster` there is no corosync and nothing to lose.

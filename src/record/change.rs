@@ -199,9 +199,10 @@ impl<W: SerializeSeq> StateChanges<W> {
             csi_nodes,
             attachments,
             namespaces,
+            api_addresses,
         } = new;
         self.within("pods", |c| c.entries(old.pods.iter(), pods.iter()));
-        compare!(self, old, whole: unschedulable_at);
+        compare!(self, old, whole: unschedulable_at, api_addresses);
         compare!(self, old, map: nodes, daemon_sets, budgets, claims, volumes, storage_classes, csi_drivers,
             capacities, csi_nodes, attachments, namespaces);
     }
@@ -227,9 +228,10 @@ impl<W: SerializeSeq> StateChanges<W> {
                 mappings,
                 mediated,
                 lacking,
+                host_addresses,
             } = &**new;
             self.path.push(Cow::Owned(name.to_string()));
-            compare!(self, old, whole: quorate, lacking);
+            compare!(self, old, whole: quorate, lacking, host_addresses);
             compare!(self, old, map: hosts, vms, storages, templates, mappings, mediated);
             self.path.pop();
         }

@@ -384,8 +384,8 @@ fn with_network(config: &Path, ranges: &str) {
     fs::write(config, network).expect("written");
 }
 
-/// It finds a doctor that looks at no address, one that forgets containers or nodes, and one that does not look at hosts, which the
-/// daemon does not do either.
+/// It finds a doctor that looks at no address, one that forgets containers or nodes, and one that does not look at hosts or at the
+/// API server.
 #[test]
 fn addresses_that_somebody_has_are_told() {
     let mut spec = PveSpec::default();
@@ -430,7 +430,17 @@ fn addresses_that_somebody_has_are_told() {
         &found("[\"192.0.2.1-192.0.2.1\", \"192.0.2.10-192.0.2.49\"]"),
         &[
             "\"wrong\" \"network lan: 192.0.2.1 lies in its ranges, and is the gateway of the host pve",
-            "\"wrong\" \"network lan: 192.0.2.11 lies in its ranges, and is the host pve1's own, on vmbr0: a machine would get it\" | \"exclude = [\\\"192.0.2.11\\\"] in [network.lan]",
+            "\"wrong\" \"network lan: 192.0.2.11 lies in its ranges, and is the host pve1's own, on vmbr0: no machine gets it while the daemon knows whose it is, and one would where it does not\" | \"exclude = [\\\"192.0.2.11\\\"] in [network.lan]",
+        ],
+    );
+    // A load balancer's, perhaps: no node has it.
+    let api =
+        found("[\"192.0.2.54-192.0.2.59\"]\n[pool.general.join]\nendpoint = \"192.0.2.55:6443\"");
+    all_said(
+        &api,
+        &[
+            "\"wrong\" \"network lan: 192.0.2.55 lies in its ranges, and is the API server's, by endpoint in [pool.general.join]: no machine gets it while",
+            "\"ok\" \"network lan: 5 of 6 addresses in 192.0.2.54-192.0.2.59 are free\"",
         ],
     );
     let excluded = found("[\"192.0.2.10-192.0.2.49\"]\nexclude = [\"192.0.2.11-192.0.2.13\"]");

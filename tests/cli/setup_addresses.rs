@@ -85,6 +85,24 @@ fn a_fixed_address_of_a_further_card_is_refused_with_what_helps() {
     assert_eq!(code, Some(0), "{said}");
 }
 
+/// Of an answered range it is told which addresses in it nobody gets. It finds a setup that looks at what it proposes alone.
+#[test]
+fn what_others_have_of_an_answered_range_is_told() {
+    let place = Place::of(PveSpec::default());
+    let answer = |ranges: &str| {
+        let network = format!("[network]\naddresses = \"ranges\"\nranges = [\"{ranges}\"]\n");
+        place.answer(&network);
+        let (code, said) = place.run(&["--dry-run"]);
+        assert_eq!(code, Some(0), "{said}");
+        on_one_line(&said)
+    };
+    let words = "network.ranges: a host, a guest, a node or the API server has 192.0.2.11";
+    let said = answer("192.0.2.11-192.0.2.60");
+    assert!(said.contains(words), "{said}");
+    let said = answer("192.0.2.222-192.0.2.253");
+    assert!(!said.contains("a host, a guest, a node"), "{said}");
+}
+
 /// The range that is proposed is the highest in the bridge's network in which nobody has an address, a guest that is off among them, and the
 /// gateway is that of the hosts. What is answered is taken as it is.
 #[test]
@@ -98,7 +116,7 @@ fn a_range_is_proposed_in_which_nobody_has_an_address() {
     assert_eq!(code, Some(0), "{said}");
     let told = on_one_line(&said);
     assert!(
-        told.contains("no guest, host or node is known to have one of them"),
+        told.contains("no guest, host, node or API server is known to have one of them"),
         "{said}"
     );
     let file: toml::Table = toml::from_str(&place.file()).expect("TOML");

@@ -1,6 +1,6 @@
 //! The addresses of networks: which are taken, and which one is next.
 //!
-//! Taken is what the configuration of any guest names, what a Node has, and what is reserved for a machine of ours: in its
+//! Taken is what the configuration of any guest names, what a Node, a host or a host's gateway has, where the API server is reached, and what is reserved for a machine of ours: in its
 //! mark, in its intent, or in this decision's plan, and what somebody else had when it was asked for on the wire. While the configuration of a guest that may have one of them is not known,
 //! a network gives none: what was not read is not free.
 
@@ -70,7 +70,11 @@ impl AddressBook {
         let reserved = marks.chain(planned).flat_map(BTreeMap::values).flatten();
         let given = |address: &&IpAddr| policy.networks.values().any(|of| of.contains(**address));
         book.on_wire = snapshot.on_wire.keys().filter(given).copied().collect();
-        let all = guests.chain(nodes).chain(reserved).chain(&book.on_wire);
+        let regions = snapshot.regions.values();
+        let hosts = regions.flat_map(|region| &region.host_addresses);
+        let fixed = hosts.chain(&snapshot.cluster.api_addresses);
+        let all = guests.chain(nodes).chain(fixed);
+        let all = all.chain(reserved).chain(&book.on_wire);
         book.taken = all.filter(given).copied().collect();
         for (name, region) in &snapshot.regions {
             let pools = policy.pools_in(name).map(|(_, pool)| pool);

@@ -11,6 +11,7 @@ use super::finding::Findings;
 use super::kubernetes::ReachedCluster;
 use super::region::{AT_A_TIME, SeenRegion};
 use crate::config::Settings;
+use crate::kubernetes::server_address;
 use crate::model::mark::Ownership;
 use crate::model::network::{Family, NetworkPolicy};
 use crate::model::region::GuestKind;
@@ -22,21 +23,59 @@ const MAX_READ: usize = 1_000;
 /// Addresses, or guests, that are named in one finding.
 const MAX_NAMED: usize = 10;
 
-/// The addresses of the cluster's nodes with the node's name; `None` where they could not be read.
-pub(super) type NodeAddresses = Option<Arc<BTreeMap<IpAddr, Arc<str>>>>;
+/// The addresses that the cluster has.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ClusterAddresses {
+    /// Those of its nodes with the node's name; `None` where they could not be read.
+    nodes: Option<Arc<BTreeMap<IpAddr, Arc<str>>>>,
+    /// Those at which the API server is reached, with what says so.
+    api: Arc<BTreeMap<IpAddr, String>>,
+}
 
-/// Reads the addresses of nodes, where networks give addresses at all.
-pub(super) async fn of_nodes(cluster: &ReachedCluster) -> NodeAddresses {
+/// Reads the addresses of nodes and of the API server, where networks give addresses at all.
+pub(super) async fn of_cluster(cluster: &ReachedCluster) -> ClusterAddresses {
     if cluster.here.settings.policy.networks.is_empty() {
-        return None;
+        return ClusterAddresses::default();
     }
+    let (nodes, api) = tokio::join!(of_nodes(cluster), of_api(cluster));
+    ClusterAddresses {
+        nodes: nodes.map(Arc::new),
+        api: Arc::new(api),
+    }
+}
+
+/// The addresses at which the API server is reached: by the kubeconfig, by cluster-info, and by the pools.
+async fn of_api(cluster: &ReachedCluster) -> BTreeMap<IpAddr, String> {
+    let mut named = vec![(
+        cluster.client.credentials().server,
+        "the kubeconfig".to_owned(),
+    )];
+    let info = tokio::time::timeout(cluster.here.patience, cluster.client.cluster_info()).await;
+    let info = info.ok().and_then(Result::ok);
+    named.extend(info.map(|info| (info.endpoint, "cluster-info".to_owned())));
+    for (name, pool) in &cluster.here.settings.pools {
+        let endpoint = pool.join.endpoint.clone();
+        named.extend(endpoint.map(|at| (at, format!("endpoint in [pool.{name}.join]"))));
+    }
+    let mut found = BTreeMap::new();
+    for (server, by) in named {
+        for address in server_address::resolve(&server).await {
+            found
+                .entry(address)
+                .or_insert_with(|| format!("the API server's, by {by}"));
+        }
+    }
+    found
+}
+
+async fn of_nodes(cluster: &ReachedCluster) -> Option<BTreeMap<IpAddr, Arc<str>>> {
     let nodes = tokio::time::timeout(cluster.here.patience, cluster.client.nodes()).await;
     let nodes = nodes.ok()?.ok()?;
     let all = nodes.iter().flat_map(|(name, node)| {
         let addresses = node.addresses.iter();
         addresses.map(move |address| (*address, name.clone()))
     });
-    Some(Arc::new(all.collect()))
+    Some(all.collect())
 }
 
 /// Who has addresses of a region's networks.
@@ -46,8 +85,8 @@ struct Holders {
     ours: BTreeSet<IpAddr>,
     /// Others that the daemon sees, and gives nobody else: guests and nodes.
     others: BTreeMap<IpAddr, String>,
-    /// What the daemon does not look at: hosts, and the gateways that they use.
-    hosts: BTreeMap<IpAddr, String>,
+    /// Whose addresses have no place in a range: the API server's, those of hosts, and the gateways that they use.
+    fixed: BTreeMap<IpAddr, String>,
     /// Guests of which it is not known which addresses they have.
     unknown: Vec<u32>,
     /// How many guests were not looked at: their hosts are offline, or there are more than [`MAX_READ`].
@@ -66,6 +105,9 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
     let mut holders = Holders::default();
     of_guests(region, &mut holders).await;
     of_hosts(region, &mut holders).await;
+    let api = of.addresses.api.iter();
+    let api = api.map(|(address, whose)| (*address, whose.clone()));
+    holders.fixed.extend(api);
     if holders.left_out > 0 {
         findings.unseen(format!(
             "region {}: the addresses of {} were not read, since their hosts are offline or there are more than {MAX_READ}; one of them may lie in a network's ranges",
@@ -73,7 +115,7 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
             words::count(holders.left_out, "guest")
         ));
     }
-    match &of.nodes {
+    match &of.addresses.nodes {
         Some(nodes) => {
             let nodes = nodes.iter();
             let nodes = nodes.map(|(address, node)| (*address, format!("the node {node}")));
@@ -161,7 +203,7 @@ async fn of_hosts(region: &SeenRegion, holders: &mut Holders) {
     for (host, member) in &seen.status.members {
         let address = member.address.as_ref().and_then(|text| text.parse().ok());
         let own = address.map(|address: IpAddr| (address, format!("the host {host}'s own")));
-        holders.hosts.extend(own);
+        holders.fixed.extend(own);
     }
     let online = seen.resources.hosts.iter().filter(|(_, host)| host.online);
     let asked = online
@@ -178,7 +220,7 @@ async fn of_hosts(region: &SeenRegion, holders: &mut Holders) {
                 } else {
                     format!("the gateway of the host {host}")
                 };
-                holders.hosts.insert(address, whose);
+                holders.fixed.insert(address, whose);
             }
         }
     }
@@ -196,11 +238,11 @@ fn judge(
     most: u128,
     findings: &mut Findings,
 ) {
-    for (address, whose) in &holders.hosts {
+    for (address, whose) in &holders.fixed {
         if network.contains(*address) {
             findings
                 .wrong(format!(
-                    "network {name}: {address} lies in its ranges, and is {whose}: a machine would get it"
+                    "network {name}: {address} lies in its ranges, and is {whose}: no machine gets it while the daemon knows whose it is, and one would where it does not"
                 ))
                 .mend(format!(
                     "exclude = [\"{address}\"] in [network.{name}], or ranges without it"
@@ -236,15 +278,15 @@ fn judge_room(
     let ours = holders.ours.iter().filter(|address| within(address));
     let ours = ours.count() as u128;
     let others = holders.others.iter().filter(|(address, _)| {
-        within(address) && !holders.ours.contains(*address) && !holders.hosts.contains_key(*address)
+        within(address) && !holders.ours.contains(*address) && !holders.fixed.contains_key(*address)
     });
     let others: Vec<String> = others
         .map(|(address, whose)| format!("{address} {whose}"))
         .collect();
-    let hosts = holders.hosts.keys();
-    let hosts = hosts.filter(|address| within(address) && !holders.ours.contains(*address));
+    let fixed = holders.fixed.keys();
+    let fixed = fixed.filter(|address| within(address) && !holders.ours.contains(*address));
     let size = network.size(family);
-    let taken = ours + (others.len() + hosts.count()) as u128;
+    let taken = ours + (others.len() + fixed.count()) as u128;
     let free = size.saturating_sub(taken);
     let wanted = most.saturating_sub(ours);
     let mut have = String::new();

@@ -208,18 +208,18 @@ pub(super) async fn look(here: &Here, report: &mut DoctorReport) {
     report.looked.extend(local);
     report.add("kubernetes", found);
     let id = cluster.as_ref().and_then(|cluster| cluster.id.clone());
-    let nodes = match &cluster {
-        Some(cluster) => addresses::of_nodes(cluster).await,
-        None => None,
+    let addresses = match &cluster {
+        Some(cluster) => addresses::of_cluster(cluster).await,
+        None => addresses::ClusterAddresses::default(),
     };
     let of_cluster = of_cluster(here, cluster.as_ref());
     let of_regions = regions.into_iter().map(|(found, region)| {
-        let (id, nodes) = (id.clone(), nodes.clone());
+        let (id, addresses) = (id.clone(), addresses.clone());
         let kubernetes = cluster.as_ref().map(|cluster| cluster.client.clone());
         async move {
             let looked = match region {
                 Some((mut region, seen)) => {
-                    (region.cluster, region.nodes) = (id, nodes);
+                    (region.cluster, region.addresses) = (id, addresses);
                     region.kubernetes = kubernetes;
                     of_region(here, region, seen).await
                 }

@@ -17,6 +17,7 @@ use crate::model::cluster::Node;
 use crate::model::identity;
 use crate::model::mark::Ownership;
 use crate::model::policy::{MACHINE_ANNOTATION, VOLUMES_VMID};
+use crate::model::reasons::LeftAlone;
 use crate::model::words;
 use crate::pve::VmConfig;
 
@@ -30,16 +31,47 @@ type NamedMachines = BTreeMap<u32, Arc<str>>;
 pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
     let of = &region.region;
     let (settings, cluster) = (&of.here.settings, of.cluster.as_ref());
-    judge(&region.seen, &of.name, settings, cluster, findings);
+    let entries = Journal::entries_in(&of.here.state).unwrap_or_default();
+    let lost = lost_marks(entries.values(), &region.seen, &of.name, cluster);
+    judge(&region.seen, &of.name, settings, (cluster, &lost), findings);
     // The configurations of VMs outside of the range, and so their marks, are told to nobody. Where the journal cannot be read, `journal`
     // says so, and where nodes cannot, `skew`.
-    let entries = Journal::entries_in(&of.here.state).unwrap_or_default();
     let mut machines = of_journal(entries.values(), &of.name, cluster);
     if let Some(client) = &of.kubernetes {
         let nodes = client.nodes().await.unwrap_or_default();
         machines.extend(of_nodes(&nodes, &of.name));
     }
     judge_outside(&region.seen, &of.name, settings, &machines, findings);
+}
+
+/// Machines of ours whose VMs do not carry their marks any more, by VMID, with what is said of each: they are known by the UUID that the journal
+/// has of them. The words are those of `status`.
+fn lost_marks<'a>(
+    entries: impl Iterator<Item = &'a JournalEntry>,
+    seen: &RegionSeen,
+    region: &str,
+    cluster: Option<&ClusterId>,
+) -> BTreeMap<u32, String> {
+    let lost = entries.filter_map(|entry| {
+        let (vmid, mark) = (entry.target.vmid, &entry.spec.mark);
+        let ours = cluster.is_none_or(|id| *mark.cluster == **id);
+        let config = seen.configs.get(&vmid)?;
+        let host = seen.resources.guests.get(&vmid)?.host.clone();
+        let same = entry.uuid.is_some() && entry.uuid == config.uuid;
+        if !(ours && same && *entry.target.region == *region) {
+            return None;
+        }
+        let line: Arc<str> = mark.line().into();
+        let why = match config.ownership() {
+            Ownership::Unmarked => LeftAlone::LostMark { vmid, host, line }.to_string(),
+            Ownership::Damaged(damage) => format!(
+                "the mark in the description of its VM {vmid} on {host} is damaged ({damage}); in its place `{line}` makes it ours again"
+            ),
+            Ownership::Marked(_) | Ownership::UnknownVersion(_) => return None,
+        };
+        Some((vmid, format!("{}: {why}", entry.target.machine)))
+    });
+    lost.collect()
 }
 
 /// The machines that a journal names in a region; those of other clusters are none of ours.
@@ -97,7 +129,7 @@ pub(super) fn judge(
     seen: &RegionSeen,
     name: &str,
     settings: &Settings,
-    cluster: Option<&ClusterId>,
+    (cluster, lost): (Option<&ClusterId>, &BTreeMap<u32, String>),
     findings: &mut Findings,
 ) {
     let Some(range) = settings.policy.regions.get(name) else {
@@ -112,6 +144,7 @@ pub(super) fn judge(
     {
         let ownership = seen.configs.get(vmid).map(VmConfig::ownership);
         match ownership {
+            _ if lost.contains_key(vmid) => ours += 1,
             Some(Ownership::Marked(mark)) if cluster.is_none_or(|id| *mark.cluster == **id) => {
                 ours += 1;
             }
@@ -139,6 +172,11 @@ pub(super) fn judge(
     );
     for (vmid, trial) in trials {
         judge_trial(name, vmid, &trial, settings, findings);
+    }
+    for machine in lost.values() {
+        findings
+            .warning(format!("region {name}: left alone: {machine}"))
+            .mend("that line into the VM's notes, as it stands here");
     }
     if !foreign.is_empty() {
         findings
@@ -335,6 +373,59 @@ mod tests {
         );
     }
 
+    /// It finds a doctor that calls a machine's VM somebody else's when its mark is gone, and one that calls another VM with that VMID ours.
+    #[test]
+    fn a_vm_that_lost_its_mark_is_its_machines_by_the_uuid() {
+        let file = "version = 1\n[proxmox]\nvmids = \"9000-9019\"\n";
+        let settings = parse(file, "test").unwrap_or_else(|e| panic!("{e}"));
+        let mut entry = entry("small-a", 9000, "uid/home");
+        entry.uuid = Some(UUID.into());
+        let line = entry.spec.mark.line();
+        let said = |description: &str, uuid: &str| {
+            let mut seen = RegionSeen::default();
+            let guest = GuestResource {
+                host: "pve1".into(),
+                ..GuestResource::default()
+            };
+            seen.resources.guests.insert(9000, guest);
+            let smbios = format!("uuid={uuid}");
+            let config = serde_json::json!({ "description": description, "smbios1": smbios });
+            seen.configs.insert(9000, VmConfig::read(&config));
+            let id: ClusterId = "uid/home".into();
+            let lost = lost_marks([&entry].into_iter(), &seen, "default", Some(&id));
+            let mut findings = Findings::default();
+            judge(
+                &seen,
+                "default",
+                &settings,
+                (Some(&id), &lost),
+                &mut findings,
+            );
+            let said = findings.0.iter().skip(1).map(ToString::to_string);
+            said.collect::<Vec<_>>().join("\n")
+        };
+        let told = said("hello", UUID);
+        let words = format!(
+            "warning: region default: left alone: small-a: its mark is not in the description of its VM 9000 on pve1 any more; as the last line of that `{line}` makes it ours again"
+        );
+        assert!(
+            told.starts_with(&words) && !told.contains("not ours"),
+            "{told}"
+        );
+        let damaged = said(&line.replace("small-a", "small-b"), UUID);
+        assert!(
+            damaged.contains("is damaged (") && damaged.contains(&line),
+            "{damaged}"
+        );
+        assert!(!damaged.contains("qm destroy"), "{damaged}");
+        let others = said("hello", "5fd1a1c0-0000-4000-8000-000000009999");
+        assert!(
+            others.starts_with("warning: region default: VMs in our range that are not ours"),
+            "{others}"
+        );
+        assert_eq!(said(&line, UUID), "");
+    }
+
     /// A VM of a trial is no stranger's: the command that removes it is told, and none where the trial runs.
     #[test]
     fn a_vm_of_template_try_is_told_with_the_command_that_removes_it() {
@@ -359,7 +450,13 @@ mod tests {
             let config = serde_json::json!({ "description": mark.describe() });
             seen.configs.insert(9019, VmConfig::read(&config));
             let mut findings = Findings::default();
-            judge(&seen, "default", &settings, None, &mut findings);
+            judge(
+                &seen,
+                "default",
+                &settings,
+                (None, &BTreeMap::new()),
+                &mut findings,
+            );
             let said = findings.0.iter().skip(1).map(ToString::to_string);
             said.collect::<Vec<_>>().join("\n")
         };

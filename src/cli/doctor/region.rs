@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::stream::{self, StreamExt as _};
 use tokio::time::timeout;
 
-use super::addresses::NodeAddresses;
+use super::addresses::ClusterAddresses;
 use super::broker;
 use super::endpoints;
 use super::finding::Findings;
@@ -40,8 +40,8 @@ pub(super) struct ReachedRegion {
     pub(super) cluster: Option<ClusterId>,
     /// The cluster that machines are nodes of, if it could be reached.
     pub(super) kubernetes: Option<KubeClient>,
-    /// What addresses the cluster's nodes have, where that is known.
-    pub(super) nodes: NodeAddresses,
+    /// What addresses the cluster's nodes and its API server have, where that is known.
+    pub(super) addresses: ClusterAddresses,
 }
 
 /// What was seen of a region.
@@ -102,7 +102,7 @@ pub(super) async fn reach(
         client,
         cluster: None,
         kubernetes: None,
-        nodes: None,
+        addresses: ClusterAddresses::default(),
     };
     (findings, Some((region, seen)))
 }
@@ -272,7 +272,13 @@ hosts = ["pve1", "pve2"]
             templates::judge(seen, name, template, settings, &mut findings);
         }
         clones::judge(seen, "default", settings, &mut findings);
-        range::judge(seen, "default", settings, None, &mut findings);
+        range::judge(
+            seen,
+            "default",
+            settings,
+            (None, &BTreeMap::new()),
+            &mut findings,
+        );
         findings
     }
 

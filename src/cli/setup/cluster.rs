@@ -1,5 +1,7 @@
 //! The Kubernetes cluster that a setup is for: by the daemon's own kubeconfig or an administrator's, and what these two lack.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,6 +16,7 @@ use crate::config::file::Method;
 use crate::kubernetes::bootstrap::{self, KubeconfigRequest};
 use crate::kubernetes::client::CALL_TIMEOUT;
 use crate::kubernetes::connect::CONNECT_TIMEOUT;
+use crate::kubernetes::server_address;
 use crate::kubernetes::survey::NodeFound;
 use crate::kubernetes::{Connector, KubeClient, KubeError, Unobserved};
 
@@ -39,6 +42,8 @@ pub(super) struct KubeFound {
     /// The UID of the namespace `kube-system`: the first half of the cluster id in marks.
     pub(super) uid: Arc<str>,
     pub(super) nodes: Vec<NodeFound>,
+    /// The addresses at which the API server is reached, by the kubeconfig and by cluster-info.
+    pub(super) api: BTreeSet<IpAddr>,
     /// `kube-public/cluster-info` is there: kubeadm made the cluster.
     pub(super) kubeadm: bool,
     /// ConfigMaps of kubeadm in `kube-system` that joining machines read and that are not there.
@@ -219,8 +224,13 @@ pub(super) async fn connect(connector: Connector) -> anyhow::Result<KubeClient> 
 async fn find(client: &KubeClient) -> Result<KubeFound, KubeError> {
     let version = client.server_version().await?;
     let nodes = client.find_nodes().await?;
+    let server = client.credentials().server;
+    let mut api = server_address::resolve(&server).await;
     let kubeadm = match client.cluster_info().await {
-        Ok(_) => true,
+        Ok(info) => {
+            api.extend(server_address::resolve(&info.endpoint).await);
+            true
+        }
         Err(error) if error.not_found() => false,
         Err(error) => return Err(error),
     };
@@ -231,7 +241,8 @@ async fn find(client: &KubeClient) -> Result<KubeFound, KubeError> {
     };
     Ok(KubeFound {
         version: version.version,
-        server: client.credentials().server,
+        server,
+        api,
         uid: client.kube_system_uid().await?,
         nodes,
         kubeadm,

@@ -9,7 +9,12 @@ use super::free;
 use super::hardware;
 use super::survey::Survey;
 use super::templates::TemplateSource;
+use crate::config::scalar::AddressList;
+use crate::kubernetes::server_address;
 use crate::model::words;
+
+/// Addresses that one note names.
+const MAX_NAMED: usize = 10;
 
 /// The network card, and who gives machines their addresses.
 pub(super) fn choose(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
@@ -55,11 +60,12 @@ fn ranges_of(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
         why,
         subnet.is_some(),
     );
-    let found = free_ranges(survey, subnet_text.as_deref(), proposal);
+    let found = free_ranges((survey, answers), subnet_text.as_deref(), proposal);
+    proposal.notes.extend(note_taken(survey, answers));
     let why = if found.as_ref().is_none_or(|free| !free.of_ours) {
-        "no guest, host or node is known to have one of them; what a DHCP server or another machine uses cannot be seen from here"
+        "no guest, host, node or API server is known to have one of them; what a DHCP server or another machine uses cannot be seen from here"
     } else {
-        "machines of ours have addresses in it, by their marks, and no other guest, host or node is known to have one; what a DHCP server or another machine \
+        "machines of ours have addresses in it, by their marks, and no other guest, host, node or API server is known to have one; what a DHCP server or another machine \
          uses cannot be seen from here"
     };
     let ranges = network.ranges.as_ref().map(|ranges| ranges.join(", "));
@@ -122,7 +128,7 @@ struct FreeRanges {
 /// Addresses of the network that nobody is known to have, those of our machines among them; none where a guest could not be read, which is
 /// told.
 fn free_ranges(
-    survey: &Survey,
+    (survey, answers): (&Survey, &SetupAnswers),
     subnet: Option<&str>,
     proposal: &mut Proposal,
 ) -> Option<FreeRanges> {
@@ -134,7 +140,7 @@ fn free_ranges(
         return None;
     }
     let net = subnet?.parse().ok()?;
-    let (former, taken) = (survey.ours.addresses(), taken(survey));
+    let (former, taken) = (survey.ours.addresses(), taken(survey, answers));
     let mut ranges = free::around_addresses(net, &former, &taken);
     let of_ours = !ranges.is_empty();
     if !of_ours {
@@ -147,8 +153,48 @@ fn free_ranges(
     })
 }
 
-/// Addresses that others are known to have: hosts, guests, nodes. A machine of ours has what its mark reserves for it.
-fn taken(survey: &Survey) -> BTreeSet<IpAddr> {
+/// Addresses in the answered ranges that others are known to have, told with whose they are.
+fn note_taken(survey: &Survey, answers: &SetupAnswers) -> Option<String> {
+    let ranges = answers.network.ranges.as_ref()?;
+    let lists = ranges.iter().filter_map(|range| AddressList::parse(range));
+    let lists: Vec<AddressList> = lists.collect();
+    let lies = |address: &IpAddr| lists.iter().any(|list| list.0.contains(*address));
+    let api = api(survey, answers);
+    let within: Vec<String> = taken(survey, answers)
+        .into_iter()
+        .filter(lies)
+        .map(|address| {
+            let whose = if api.contains(&address) {
+                " (the API server's)"
+            } else {
+                ""
+            };
+            format!("{address}{whose}")
+        })
+        .collect();
+    let first = within.iter().take(MAX_NAMED);
+    let more = within.len().saturating_sub(MAX_NAMED);
+    let more = (more > 0).then(|| format!("{more} more"));
+    let named = words::names(first.cloned().chain(more));
+    (!within.is_empty()).then(|| {
+        format!(
+            "network.ranges: a host, a guest, a node or the API server has {named}: machines get none of them; ranges without them say what is free"
+        )
+    })
+}
+
+/// The addresses at which the API server is reached, or will be by the answers.
+fn api(survey: &Survey, answers: &SetupAnswers) -> BTreeSet<IpAddr> {
+    let answered = answers.kubernetes.server.iter();
+    let found = survey.kube.iter();
+    let named = answered.chain(found.clone().map(|kube| &kube.server));
+    let literal = named.filter_map(|server| server_address::literal(server));
+    let resolved = found.flat_map(|kube| kube.api.iter().copied());
+    literal.chain(resolved).collect()
+}
+
+/// Addresses that others are known to have: hosts, guests, nodes, the API server. A machine of ours has what its mark reserves for it.
+fn taken(survey: &Survey, answers: &SetupAnswers) -> BTreeSet<IpAddr> {
     let former: BTreeSet<IpAddr> = survey
         .ours
         .addresses()
@@ -167,7 +213,8 @@ fn taken(survey: &Survey) -> BTreeSet<IpAddr> {
     let of_nodes = nodes.flat_map(|node| node.addresses.iter().copied());
     let of_nodes = of_nodes.filter(|address| !former.contains(address));
     let of_others = survey.pve.addresses.iter().copied();
-    of_others.chain(of_marked).chain(of_nodes).collect()
+    let all = of_others.chain(of_marked).chain(of_nodes);
+    all.chain(api(survey, answers)).collect()
 }
 
 /// A choice without which there is no network.

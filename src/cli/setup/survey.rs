@@ -262,6 +262,7 @@ async fn pve(client: &Client, name: &str) -> anyhow::Result<PveFound> {
     let vnet_zones = client.vnet_zones().await.unwrap_or_default();
     let mut found = PveFound {
         version,
+        addresses: status.addresses().collect(),
         status,
         pools,
         vnet_zones,

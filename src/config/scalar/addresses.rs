@@ -43,6 +43,13 @@ pub fn read_net(text: &str) -> Option<IpNet> {
     IpNet::new(address.parse().ok()?, length).ok()
 }
 
+impl AddressList {
+    /// Reads one; `None` where it is none.
+    pub fn parse(text: &str) -> Option<AddressList> {
+        Scalar::read(text)
+    }
+}
+
 impl fmt::Display for AddressList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

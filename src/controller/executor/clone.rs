@@ -20,6 +20,7 @@ use crate::pve::transport::{CallEffect, CallError};
 use crate::pve::{CloneVm, FailureCause, Task, TaskState, Upid};
 
 use super::on_wire;
+use super::stop::GONE;
 use super::up::PlanOrigin;
 use super::work::{Stop, TaskFailure, VmState, Work, is_transient};
 
@@ -184,9 +185,7 @@ async fn absent(
     }
     // It was there, and now it is gone: what is known of it, and perhaps its node, must not become another VM's.
     if entry.was_ours() {
-        return Err(Stop::Transient(
-            "its VM is gone; another machine takes its place".to_owned(),
-        ));
+        return Err(Stop::Transient(GONE.to_owned()));
     }
     // Whoever has just been decided and asked for nothing yet has no clone.
     let asked = plan == PlanOrigin::Earlier || entry.unanswered_clone.is_some();

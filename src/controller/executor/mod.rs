@@ -287,7 +287,8 @@ impl Executor {
                 let vm = machine.vm.as_ref();
                 entry.marked = vm.is_some_and(|vm| vm.marked);
                 let uuid = vm.and_then(|vm| vm.uuid.clone());
-                entry.uuid = uuid.filter(|_| machine.node.is_some());
+                // What a node of its name contradicts is not remembered. Without a node nothing speaks against what PVE shows.
+                entry.uuid = uuid.filter(|_| entry.marked && machine.contradiction.is_none());
                 // It is started after the first configuration write.
                 entry.configured = machine.node.is_some() || vm.is_some_and(|vm| vm.running);
                 // How far it came before us is not known.

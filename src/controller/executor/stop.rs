@@ -16,6 +16,9 @@ use super::transient::{is_transient, is_transient_kube};
 /// thousand.
 const WORDS_BEFORE_ADVICE: usize = 600;
 
+/// Said of a machine whose VM somebody removed.
+pub(super) const GONE: &str = "its VM is gone; another machine takes its place";
+
 /// Why a step does not go on.
 #[derive(Debug)]
 pub(super) enum Stop {
@@ -85,6 +88,15 @@ impl Stop {
             start.words()
         );
         Stop::of(words, start.advice().map(str::to_owned), false)
+    }
+
+    /// Whether it failed by nobody's fault.
+    pub(super) fn is_transient(&self) -> bool {
+        match self {
+            Stop::Failed(_) => false,
+            Stop::Transient(_) => true,
+            Stop::Advised(stop) => stop.transient,
+        }
     }
 
     /// What it says, with what to do.

@@ -68,11 +68,19 @@ async fn brought_up(work: &Work, plan: PlanOrigin) -> Result<(), Failure> {
     };
     work.step(Step::Start, deadlines.start, started).await?;
     // A node that is registered already (we were away) needs no join.
-    let uuid = node::uuid(work)
-        .await
-        .map_err(|stop| work.failure(Step::Start, stop))?;
-    let joined = node::has_joined(work, &uuid);
-    let joined = if joined.map_err(|stop| work.failure(Step::Start, stop))? {
+    let known = async {
+        let uuid = node::uuid(work).await?;
+        let joined = node::has_joined(work, &uuid)?;
+        Ok((uuid, joined))
+    };
+    let (uuid, joined) = match known.await {
+        Ok(known) => known,
+        Err(stop) => {
+            let stop = work.unless_gone(Step::Start, stop).await;
+            return Err(work.failure(Step::Start, stop));
+        }
+    };
+    let joined = if joined {
         Ok(())
     } else {
         join(work, &uuid).await

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::controller::disk_storages::chosen_of;
 use crate::controller::journal::JournalEntry;
@@ -18,6 +18,7 @@ use crate::pve::{ClusterResources, FailureCause, Task, VmConfig};
 
 use super::Tools;
 use super::step_time::span;
+use super::stop::GONE;
 pub(super) use super::stop::Stop;
 pub(super) use super::task::TaskFailure;
 pub(super) use super::transient::{is_transient, is_transient_kube};
@@ -36,6 +37,8 @@ pub(super) const SHORTEST_LOOK: Duration = Duration::from_millis(100);
 /// What was read of a VM this long ago is as good as read now, while nobody here changed it: a look
 /// takes two calls of some ten milliseconds each.
 const FRESH: Duration = Duration::from_millis(250);
+/// Where it is not known by then whether a VM is there, what failed stays what it was.
+const LOOK_FOR_GONE: Duration = Duration::from_secs(30);
 
 /// What a look at a machine's VMID shows.
 #[derive(Debug)]
@@ -203,7 +206,10 @@ impl Work {
             Err(stop) => Err(stop),
             Ok(spent) => self.within(step, limit, spent, work).await,
         };
-        let result = result.map_err(|stop| self.failure(step, stop));
+        let result = match result {
+            Ok(done) => Ok(done),
+            Err(stop) => Err(self.failure(step, self.unless_gone(step, stop).await)),
+        };
         let (observer, took) = (&self.tools.observer, span(began.elapsed()));
         observer.step(&self.machine, step, took, result.as_ref().err());
         result
@@ -227,6 +233,19 @@ impl Work {
     /// The failure that a stop in `step` is.
     pub(super) fn failure(&self, step: Step, stop: Stop) -> Failure {
         stop.into_failure(step, self.tools.clock.now(), self.host().ok())
+    }
+
+    /// Why a step on the way up ended, where somebody may have removed the VM under it: then that alone, and by nobody's fault. Of a VM that is not
+    /// there PVE says many things; a token is told that it lacks a privilege.
+    pub(super) async fn unless_gone(&self, step: Step, stop: Stop) -> Stop {
+        let made = (Step::Configure..Step::Done).contains(&step);
+        if !made || stop.is_transient() {
+            return stop;
+        }
+        match timeout(LOOK_FOR_GONE, self.look()).await {
+            Ok(Ok(VmState::Absent)) => Stop::Transient(GONE.to_owned()),
+            _ => stop,
+        }
     }
 
     /// The pause before the next look at something that has been waited for since `began`. The more

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::questions::{HostAnswer, HostQuestion, HostQuestions};
 use super::{Fingerprint, KnownConfig, RegionWatcher, online};
 use crate::controller::foreign_guests::SharedResources;
+use crate::controller::host_bridges::ToldBridges;
 use crate::controller::in_place::groups;
 use crate::controller::named_parts::PartsThere;
 use crate::model::lacking::PartKind;
@@ -16,7 +17,7 @@ use crate::model::mark::Ownership;
 use crate::model::policy::PoolPolicy;
 use crate::model::region::GuestKind;
 use crate::pve::{
-    CallError, ClusterResources, FailureCause, FirewallRule, GuestResource, VmConfig,
+    Bridge, CallError, ClusterResources, FailureCause, FirewallRule, GuestResource, VmConfig,
 };
 
 /// Such re-readings in one poll.
@@ -273,8 +274,11 @@ impl RegionWatcher {
             HostAnswer::Bridges(bridges) => {
                 // An empty list is what a damaged answer reads as, or one to a token that may use none: it tells nothing.
                 let told = bridges.ok().filter(|of| !of.is_empty());
-                let names = told.map(|of| of.into_keys().map(Arc::from).collect());
-                self.bridges.record(host.clone(), came, names);
+                let told = told.map(|of| ToldBridges {
+                    addresses: of.values().flat_map(Bridge::addresses).collect(),
+                    names: of.into_keys().map(Arc::from).collect(),
+                });
+                self.bridges.record(host.clone(), came, told);
             }
             HostAnswer::Mediated(mapping, told) => {
                 if let Ok(left) = told {

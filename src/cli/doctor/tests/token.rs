@@ -9,6 +9,7 @@ use http::HeaderValue;
 use http::header::AUTHORIZATION;
 
 use crate::cli::doctor::Here;
+use crate::cli::doctor::addresses::ClusterAddresses;
 use crate::cli::doctor::finding::{Findings, Grade};
 use crate::cli::doctor::region::{ReachedRegion, SeenRegion, read};
 use crate::cli::doctor::rights::look;
@@ -177,7 +178,7 @@ async fn region_of(pve: &Pve) -> SeenRegion {
             client,
             cluster: None,
             kubernetes: None,
-            nodes: None,
+            addresses: ClusterAddresses::default(),
         },
         seen: seen.expect("root reads it"),
     }

@@ -420,6 +420,42 @@ fn machines_that_are_there_keep_their_addresses() {
     assert_eq!(network.ranges, ["192.0.2.18-192.0.2.49"]);
 }
 
+/// The API server's address may be a load balancer's, which no node has and no guest. It finds a setup that knows addresses of nodes alone, and
+/// one that does not look at what the administrator answers.
+#[test]
+fn the_api_servers_address_is_in_no_range_that_is_proposed() {
+    let mut survey = survey();
+    let mut answers = SetupAnswers::default();
+    answers.network.addresses = Some(Addresses::Ranges);
+    let ranges = |survey: &Survey, answers: &SetupAnswers| {
+        let network = proposed(survey, answers).0.wanted.network;
+        network.expect("a network").ranges
+    };
+    assert_eq!(ranges(&survey, &answers), ["192.0.2.223-192.0.2.254"]);
+    answers.kubernetes.server = Some("https://192.0.2.240:6443".to_owned());
+    assert_eq!(ranges(&survey, &answers), ["192.0.2.208-192.0.2.239"]);
+    // By cluster-info, or by the name that the kubeconfig has for it.
+    if let Some(kube) = &mut survey.kube {
+        kube.api.insert(IpAddr::from([192, 0, 2, 230]));
+    }
+    assert_eq!(ranges(&survey, &answers), ["192.0.2.198-192.0.2.229"]);
+    // What is answered stays, and it is told.
+    answers.network.ranges = Some(vec!["192.0.2.5-192.0.2.12".to_owned()]);
+    let (proposal, _) = proposed(&survey, &answers);
+    let words =
+        "has 192.0.2.5 (the API server's), 192.0.2.11, 192.0.2.12: machines get none of them";
+    let mut notes = proposal.notes.iter();
+    assert!(
+        notes.any(|note| note.contains(words)),
+        "{:?}",
+        proposal.notes
+    );
+    assert_eq!(
+        proposal.wanted.network.expect("a network").ranges,
+        ["192.0.2.5-192.0.2.12"]
+    );
+}
+
 /// What `--save-answers` has behind `#`, taken as it is, is the same proposal. It finds a choice that no answer says, but for those that none can
 /// say, and an image without its sum.
 #[test]

@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::stop::Stop;
 use super::tests::{Lab, lab, simulate};
 use super::*;
 use crate::controller::journal::UNKNOWN_TEMPLATE;
 use crate::model::policy::LEAVING_TAINT;
+use crate::model::time::Span;
 use crate::pve::LATE_CALL;
 use crate::pve::transport::memory::RouterTransport;
+use crate::pve::transport::{CallEffect, CallError};
 use crate::sim::pve::AdminAct;
 
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/default/deployments/web";
@@ -209,6 +212,78 @@ fn a_vm_that_a_removal_switched_off_is_known_by_the_uuid_it_had() {
             assert_eq!(lab.evictions_of_web(), 0);
         });
     }
+}
+
+/// PVE tells a token of a VM that is not there that it lacks a privilege. While the VM is there, that is what is wrong. It finds an executor that
+/// passes on whatever PVE says, and one that takes every refusal for a VM that is gone.
+#[test]
+fn a_step_whose_vm_was_destroyed_by_hand_failed_for_that_alone() {
+    simulate(async {
+        let lab = lab("").await;
+        let entry = lab.tools.journal.get(&lab.machine()).expect("kept");
+        let words = format!(
+            "Permission check failed (/vms/{}, VM.GuestAgent.Unrestricted)",
+            lab.vmid()
+        );
+        let ended = async || {
+            let work = up::open(lab.tools.clone(), &entry, Step::Agent).expect("it is open");
+            let refused = CallError {
+                status: Some(403),
+                ..CallError::new(CallEffect::Refused, words.as_str())
+            };
+            let step = async { Err::<(), Stop>(refused.into()) };
+            let ended = work.attempt(Step::Agent, Span::minutes(1), step).await;
+            ended.expect_err("it was refused")
+        };
+        let there = ended().await;
+        assert!(
+            there.message.contains("Permission check failed"),
+            "{there:?}"
+        );
+        assert!(!there.transient, "{there:?}");
+        lab.administer(&AdminAct::Destroy { vmid: lab.vmid() });
+        let gone = ended().await;
+        assert_eq!(
+            &*gone.message,
+            "its VM is gone; another machine takes its place"
+        );
+        assert_eq!((gone.transient, gone.advice), (true, None));
+    });
+}
+
+/// The entry of a machine under way was lost and is made anew from its mark. It finds a journal that waits for the machine's node, before which
+/// nobody knows a VM whose mark is taken out, and one that takes any UUID.
+#[test]
+fn an_entry_made_anew_has_the_uuid_of_a_machine_under_way() {
+    simulate(async {
+        let lab = lab("").await;
+        let turn = lab.world.turns.borrow().clone().expect("it took turns");
+        let seen = turn.snapshot.machines[&lab.machine()].clone();
+        let uuid = seen.vm.as_ref().and_then(|vm| vm.uuid.clone());
+        assert!(uuid.is_some() && seen.node.is_some(), "{seen:?}");
+        for (step, marked, has_node, kept) in [
+            (Step::Register, true, false, true),
+            (Step::Register, false, false, false),
+            (Step::Done, true, false, false),
+            (Step::Done, true, true, true),
+        ] {
+            let lost = |entry: &mut JournalEntry| entry.uuid = None;
+            let journal = &lab.tools.journal;
+            journal.update(&lab.machine(), lost).expect("kept");
+            let mut machine = seen.clone();
+            machine.remembered = None;
+            machine.step = Some((step, turn.at));
+            machine.node = machine.node.filter(|_| has_node);
+            if let Some(vm) = &mut machine.vm {
+                vm.marked = marked;
+            }
+            let machines = [(lab.machine(), machine)].into();
+            journal.remember_uuids(&machines).expect("kept");
+            let entry = journal.get(&lab.machine()).expect("kept");
+            let wanted = uuid.clone().filter(|_| kept);
+            assert_eq!(entry.uuid, wanted, "{step:?} {marked} {has_node}");
+        }
+    });
 }
 
 /// Somebody deleted the Node while its VM runs. Its pods were not evicted and may run on.
