@@ -22,6 +22,8 @@ const STALE: Duration = Duration::from_hours(2);
 pub(super) struct HostBridges {
     /// By the host's name.
     known: BTreeMap<Arc<str>, BridgesReading>,
+    /// The addresses that each host told last, however long ago: one that is off comes back with them.
+    addresses: BTreeMap<Arc<str>, BTreeSet<IpAddr>>,
 }
 
 /// What a host told of its bridges.
@@ -37,7 +39,7 @@ pub(super) struct ToldBridges {
 struct BridgesReading {
     at: Instant,
     told: bool,
-    last: Option<(Instant, ToldBridges)>,
+    last: Option<(Instant, BTreeSet<Arc<str>>)>,
 }
 
 impl HostBridges {
@@ -62,7 +64,7 @@ impl HostBridges {
             let lacks = reading
                 .last
                 .as_ref()
-                .is_some_and(|(_, told)| wanted.iter().any(|bridge| !told.names.contains(*bridge)));
+                .is_some_and(|(_, bridges)| wanted.iter().any(|bridge| !bridges.contains(*bridge)));
             let again = match (reading.told, lacks) {
                 (false, _) => RETRY,
                 (true, true) => LACKING,
@@ -78,10 +80,14 @@ impl HostBridges {
     /// A host was asked at `now`; `None`: it did not tell, and what it told before stands for a while.
     pub(super) fn record(&mut self, host: Arc<str>, now: Instant, bridges: Option<ToldBridges>) {
         let before = self.known.remove(&host).and_then(|asked| asked.last);
+        if let Some(told) = &bridges {
+            let addresses = told.addresses.clone();
+            self.addresses.insert(host.clone(), addresses);
+        }
         let reading = BridgesReading {
             at: now,
             told: bridges.is_some(),
-            last: bridges.map(|bridges| (now, bridges)).or(before),
+            last: bridges.map(|told| (now, told.names)).or(before),
         };
         self.known.insert(host, reading);
     }
@@ -89,14 +95,13 @@ impl HostBridges {
     /// The bridges of a host, if they are known.
     pub(super) fn of(&self, host: &str, now: Instant) -> Option<&BTreeSet<Arc<str>>> {
         let (at, bridges) = self.known.get(host)?.last.as_ref()?;
-        (now.duration_since(*at) < STALE).then_some(&bridges.names)
+        (now.duration_since(*at) < STALE).then_some(bridges)
     }
 
-    /// The addresses of hosts and of their gateways, as each told them last, however long ago: a host that is off comes back with them.
-    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
-        let told = self.known.values();
-        let told = told.filter_map(|reading| reading.last.as_ref());
-        told.flat_map(|(_, bridges)| bridges.addresses.iter().copied())
+    /// The addresses of hosts and of their gateways, as each told them last. Those of hosts that are not `there` any more are forgotten.
+    pub(super) fn addresses(&mut self, there: impl Fn(&str) -> bool) -> BTreeSet<IpAddr> {
+        self.addresses.retain(|host, _| there(host));
+        self.addresses.values().flatten().copied().collect()
     }
 }
 
@@ -191,15 +196,18 @@ mod tests {
         let mut known = HostBridges::default();
         known.record("a".into(), start, Some(with(11)));
         known.record("b".into(), start, Some(with(12)));
-        let all = |known: &HostBridges| known.addresses().collect::<BTreeSet<IpAddr>>();
-        assert_eq!(all(&known), [at(1), at(11), at(12)].into());
+        let all = |known: &mut HostBridges| known.addresses(|_| true);
+        assert_eq!(all(&mut known), [at(1), at(11), at(12)].into());
         known.record("a".into(), start + 2 * STALE, None);
         assert_eq!(known.of("a", start + 2 * STALE), None);
-        assert_eq!(all(&known), [at(1), at(11), at(12)].into());
+        assert_eq!(all(&mut known), [at(1), at(11), at(12)].into());
         known.record("a".into(), start + 2 * STALE, Some(with(21)));
-        assert_eq!(all(&known), [at(1), at(12), at(21)].into());
-        let left: Arc<str> = "a".into();
-        known.unknown([&left].into_iter());
-        assert_eq!(all(&known), [at(1), at(21)].into());
+        assert_eq!(all(&mut known), [at(1), at(12), at(21)].into());
+        // The other one is off: nobody asks it, and it comes back.
+        let on: Arc<str> = "a".into();
+        known.unknown([&on].into_iter());
+        assert_eq!(all(&mut known), [at(1), at(12), at(21)].into());
+        let left = known.addresses(|host| host == "a");
+        assert_eq!(left, [at(1), at(21)].into());
     }
 }

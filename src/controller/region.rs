@@ -320,12 +320,15 @@ impl RegionWatcher {
         self.kept_space.apply(&mut resources);
         self.tell_backings(&mut resources).await;
         self.read_new_parts(&resources).await;
+        let in_cluster = |host: &str| resources.hosts.contains_key(host);
+        let mut of_hosts = self.bridges.addresses(in_cluster);
+        of_hosts.extend(status.addresses());
         let mut region = Region {
             quorate: status.quorate,
             mappings: self.mappings.clone(),
             mediated: self.mediated.told().clone(),
             lacking: self.named_parts.lacking(&self.named_parts(&resources)),
-            host_addresses: self.bridges.addresses().chain(status.addresses()).collect(),
+            host_addresses: of_hosts,
             ..Region::default()
         };
         for (name, host) in &resources.hosts {
