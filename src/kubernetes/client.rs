@@ -47,6 +47,8 @@ pub struct CredentialState {
     pub error: Option<String>,
     /// The API server's URL; empty with a given client.
     pub server: String,
+    /// How the credentials can come to others on their way to it, if they can.
+    pub exposure: Option<String>,
 }
 
 /// The Kubernetes client. Clones share one connection.
@@ -68,6 +70,7 @@ struct Link {
     client: Result<kube::Client, String>,
     expires: Option<Time>,
     server: String,
+    exposure: Option<String>,
     ca_pem: Option<String>,
     /// The newest file was not taken, and why.
     error: Option<String>,
@@ -237,6 +240,7 @@ impl KubeClient {
             },
             expires: None,
             server: String::new(),
+            exposure: None,
             ca_pem: None,
             error: None,
             stamps: BTreeMap::new(),
@@ -285,6 +289,7 @@ impl KubeClient {
                 .clone()
                 .or_else(|| link.client.as_ref().err().cloned()),
             server: link.server.clone(),
+            exposure: link.exposure.clone(),
         }
     }
 
@@ -341,10 +346,16 @@ impl KubeClient {
                 link.expires = loaded.expires;
                 link.server = loaded.server;
                 link.ca_pem = loaded.ca_pem;
+                link.exposure.clone_from(&loaded.exposure);
                 link.error = None;
                 drop(link);
                 self.inner.generation.send_modify(|count| *count += 1);
                 tracing::info!(file = %path.display(), "read the kubeconfig");
+                if let Some(exposure) = loaded.exposure {
+                    tracing::warn!(
+                        "{exposure}; `pve-autoscaler kubeconfig` makes one that is safe"
+                    );
+                }
             }
             Err(error) => {
                 link.stamps.extend(first);

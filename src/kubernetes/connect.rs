@@ -19,7 +19,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tower::timeout::TimeoutLayer;
 use tower::{BoxError, Service};
 
-use super::{certificate, http_client};
+use super::{bootstrap, certificate, http_client};
 use crate::bounded_file;
 use crate::model::time::{Span, Time};
 use crate::model::words;
@@ -109,6 +109,8 @@ pub(super) struct LoadedKubeconfig {
     pub(super) server: String,
     /// The cluster's CA certificates, PEM; `None` when the file has none.
     pub(super) ca_pem: Option<String>,
+    /// How the daemon's credentials can come to others on their way to the server, if they can.
+    pub(super) exposure: Option<String>,
     /// Every file that went into it.
     pub(super) files: Vec<PathBuf>,
 }
@@ -190,7 +192,8 @@ pub(super) async fn load(path: &Path, context: Option<&str>) -> Result<LoadedKub
     }
     let token_file = read_token_file(&user_name, &mut file).map_err(&at)?;
     if let Some(server) = &cluster.server {
-        check_server(server).map_err(|why| at(format!("server {server:?}: {why}")))?;
+        check_server(server)
+            .map_err(|why| at(format!("server {:?}: {why}", without_user(server))))?;
     }
     let expires = client_certificate(&user)
         .map_err(|error| at(format!("client certificate of user {user_name:?}: {error}")))?;
@@ -208,13 +211,35 @@ pub(super) async fn load(path: &Path, context: Option<&str>) -> Result<LoadedKub
     files.extend(token_file);
     let server = cluster.server.clone().unwrap_or_default();
     let ca_pem = authority_of(&cluster);
+    let exposure = exposure(&cluster);
     let client = build(file, &context).await.map_err(at)?;
     Ok(LoadedKubeconfig {
         client,
         expires,
         server,
         ca_pem,
+        exposure,
         files,
+    })
+}
+
+/// How credentials can come to others on their way to a cluster's API server: what is not checked, or not encrypted. To this host itself nothing
+/// goes over a network.
+fn exposure(cluster: &kube::config::Cluster) -> Option<String> {
+    let server = cluster.server.as_deref().unwrap_or_default();
+    let uri: http::Uri = server.parse().ok()?;
+    if bootstrap::is_loopback(uri.host().unwrap_or_default()) {
+        return None;
+    }
+    if uri.scheme_str() == Some("http") {
+        return Some(format!(
+            "{server} is no https: whoever is on the way reads the daemon's credentials"
+        ));
+    }
+    let unchecked = cluster.insecure_skip_tls_verify == Some(true);
+    unchecked.then(|| {
+        "the kubeconfig has insecure-skip-tls-verify: whoever answers at the server's address is believed, and gets the daemon's credentials"
+            .to_owned()
     })
 }
 
@@ -295,6 +320,9 @@ pub(super) fn check_server(server: &str) -> Result<http::Uri, String> {
         return refused("it names no host");
     }
     let port = uri.authority().map_or("", |authority| authority.as_str());
+    if port.contains('@') {
+        return refused("it has a user in it, and what is said of one belongs below users");
+    }
     let port = port
         .rsplit_once(':')
         .filter(|(_, port)| !port.contains(']'));
@@ -302,6 +330,13 @@ pub(super) fn check_server(server: &str) -> Result<http::Uri, String> {
         return refused("its port is no port");
     }
     Ok(uri)
+}
+
+/// A server's address for an error, without the user and password that stand before an `@`.
+pub(super) fn without_user(server: &str) -> String {
+    server
+        .rsplit_once('@')
+        .map_or_else(|| server.to_owned(), |(_, host)| format!("…@{host}"))
 }
 
 /// Bytes of a request's path and query at most: the longest is a list's `continue`, of some hundred.

@@ -163,6 +163,11 @@ fn judge(
         "kubernetes: {} at {}",
         version.version, credentials.server
     ));
+    if let Some(exposure) = &credentials.exposure {
+        findings
+            .wrong(format!("kubernetes: {exposure}"))
+            .mend(own_instead(kubeconfig));
+    }
     if let Some(theirs) = version.time {
         let skew = now.since(theirs).max(theirs.since(now));
         if skew > MAX_SKEW {
@@ -265,6 +270,7 @@ mod tests {
         let credentials = CredentialState {
             server: "https://10.0.0.1:6443".into(),
             warning: Some("the certificate ends in 3 days".into()),
+            exposure: Some("nobody is checked".into()),
             ..CredentialState::default()
         };
         let mut findings = Findings::default();
@@ -277,6 +283,7 @@ mod tests {
             said,
             [
                 "ok: kubernetes: v1.34.1 at https://10.0.0.1:6443",
+                "WRONG: kubernetes: nobody is checked",
                 "warning: kubernetes: the API server's clock and this host's differ by 2m; is time synchronised?",
                 "warning: kubernetes: the certificate ends in 3 days",
             ]

@@ -474,7 +474,8 @@ fn target(request: &KubeconfigRequest) -> Result<ApiServerTarget, BootstrapError
     let server = given.or(cluster.server).unwrap_or_default();
     let uri = connect::check_server(&server).map_err(|why| {
         at(format!(
-            "context {context:?}: server {server:?}: {why}, or give one by {by}server"
+            "context {context:?}: server {:?}: {why}, or give one by {by}server",
+            connect::without_user(&server)
         ))
     })?;
     let host = uri.host().unwrap_or_default();
@@ -494,7 +495,8 @@ fn target(request: &KubeconfigRequest) -> Result<ApiServerTarget, BootstrapError
 /// Why it is none.
 pub fn check_server(given: &str) -> Result<String, String> {
     let server = with_scheme(given.trim());
-    let uri = connect::check_server(&server).map_err(|why| format!("{given:?}: {why}"))?;
+    let uri = connect::check_server(&server)
+        .map_err(|why| format!("{:?}: {why}", connect::without_user(given)))?;
     if uri.scheme_str() != Some("https") {
         return Err(format!(
             "{given:?}: an API server speaks HTTPS; expected https://ADDRESS:6443"

@@ -307,6 +307,53 @@ async fn a_server_that_is_no_address_is_refused_with_its_value() {
 }
 
 #[tokio::test]
+async fn a_server_with_a_password_is_refused_without_it() {
+    let files = Files::new();
+    files.write("'https://me:hunter2@10.0.0.1:6443'", "{token: x}");
+    let error = files.error(None).await;
+    assert!(error.contains("it has a user in it"), "{error}");
+    assert!(error.contains("…@10.0.0.1:6443"), "{error}");
+    for given in [
+        "https://me:hunter2@10.0.0.1:6443",
+        "me:hunter2@10.0.0.1:6443",
+    ] {
+        let error = bootstrap::check_server(given).expect_err("it was taken");
+        assert!(
+            error.contains("it has a user in it") && !error.contains("hunter2"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_way_that_others_can_read_is_told() {
+    for (server, unchecked, told) in [
+        ("https://10.0.0.1:6443", None, None),
+        ("https://10.0.0.1:6443", Some(false), None),
+        (
+            "https://10.0.0.1:6443",
+            Some(true),
+            Some("insecure-skip-tls-verify"),
+        ),
+        ("http://10.0.0.1:6443", None, Some("is no https")),
+        ("http://127.0.0.1:6443", None, None),
+        ("https://[::1]:6443", Some(true), None),
+    ] {
+        let cluster = kube::config::Cluster {
+            server: Some(server.to_owned()),
+            insecure_skip_tls_verify: unchecked,
+            ..kube::config::Cluster::default()
+        };
+        let found = exposure(&cluster);
+        assert_eq!(found.is_some(), told.is_some(), "{server}: {found:?}");
+        assert!(
+            found.unwrap_or_default().contains(told.unwrap_or_default()),
+            "{server}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_token_that_no_request_can_carry_is_refused() {
     let files = Files::new();
     for (user, why) in [

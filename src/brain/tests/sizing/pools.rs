@@ -168,7 +168,7 @@ impl World {
         for (at, group) in self.groups.iter().enumerate() {
             let name = format!("app{at}");
             lab = lab.pods(&name, group.count, group.milli, group.mib);
-            let own = || of_app(&name);
+            let own = || Some(of_app(&name));
             lab = lab.shapes(&format!("{name}-"), |shape| {
                 shape.tolerations.extend(group.tolerates.then(toleration));
                 if group.selects {
@@ -361,11 +361,11 @@ fn tally(cases: u64) -> Tally {
 }
 
 /// Selects the pods of an app.
-fn of_app(app: &str) -> Option<LabelSelector> {
-    Some(LabelSelector {
+fn of_app(app: &str) -> LabelSelector {
+    LabelSelector {
         labels: Labels::from([("app".into(), app.into())]),
         ..LabelSelector::default()
-    })
+    }
 }
 
 /// Nodes of another zone than pods with topology spread over host names must be in do not count for it.
@@ -379,7 +379,7 @@ fn machines_in_another_zone_are_no_domains_of_a_spread_over_host_names() {
         .pods("c", 3, 2000, 4096)
         .shapes("b-", |shape| {
             shape.node_selector.insert(ZONE.into(), "pve1".into());
-            shape.spread.push(spread(1, HOSTNAME, of_app("b")));
+            shape.spread.push(spread(1, HOSTNAME, Some(of_app("b"))));
         });
     let (waits, price) = outcome(&lab);
     assert_eq!(waits, Vec::<String>::new());

@@ -110,15 +110,15 @@ impl Draft<'_> {
                     continue;
                 };
                 self.limits.take(problem, *option, site);
-                let options = &self.machines[other].options;
-                let instead = self.limits.choose_option(problem, options);
+                let theirs_to_be = &self.machines[other].options;
+                let instead = self.limits.choose_option(problem, theirs_to_be);
                 self.limits.give(problem, *option, site);
                 let Some((others_option, others_site)) = instead else {
                     continue;
                 };
                 let mut cost = self.added_cost(theirs, others_option);
-                for (sum, saved) in cost.iter_mut().zip(saved) {
-                    *sum += saved;
+                for (sum, part) in cost.iter_mut().zip(saved) {
+                    *sum += part;
                 }
                 if cost < [0; 3] && best.is_none_or(|(least, _)| cost < least) {
                     let pair = [
