@@ -195,9 +195,13 @@ pub struct UnreadableEntry {
 }
 
 impl UnreadableEntry {
-    /// Whether nobody has removed the file yet.
-    pub fn exists(&self) -> bool {
-        self.path.exists()
+    /// Whether the file is still there and still no entry: the daemon may have written it anew since.
+    pub fn is_still_unreadable(&self) -> bool {
+        match std::fs::read(&self.path) {
+            Ok(text) => read(&self.path, &text).is_err(),
+            // A link to nothing is still there.
+            Err(_) => self.path.symlink_metadata().is_ok(),
+        }
     }
 }
 
@@ -233,11 +237,21 @@ impl Journal {
             if path.extension().is_none_or(|extension| extension != "json") {
                 continue;
             }
-            let text = std::fs::read(&path).map_err(|source| JournalError {
-                verb: "read",
-                path: path.clone(),
-                source,
-            })?;
+            let text = match std::fs::read(&path) {
+                Ok(text) => text,
+                // It stays as it is until a person sees to it: beginning again and again mends nothing.
+                Err(source) => {
+                    let Some(why) = lasting(&source) else {
+                        return Err(JournalError {
+                            verb: "read",
+                            path,
+                            source,
+                        });
+                    };
+                    unreadable.push(UnreadableEntry { path, why });
+                    continue;
+                }
+            };
             match read(&path, &text) {
                 Ok((entry, parts)) => {
                     let machine = entry.target.machine.clone();
@@ -450,6 +464,17 @@ impl Journal {
         // The map is consistent at every point where a panic could happen.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Why what is there is no file that could have an entry: `None` where there may be one that cannot be read now, for its rights or a disk that fails.
+fn lasting(error: &std::io::Error) -> Option<String> {
+    use std::io::ErrorKind::{IsADirectory, NotFound};
+    let why = match error.kind() {
+        IsADirectory => "it is a directory, and an entry is a file",
+        NotFound => "it is a link to nothing",
+        _ => return None,
+    };
+    Some(why.to_owned())
 }
 
 /// An entry from its file. A copy of a file, or one whose parts contradict each other, is none: nobody knows which

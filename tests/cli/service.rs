@@ -784,6 +784,8 @@ fn a_journal_file_that_is_no_entry_is_told_until_it_is_removed() {
             "journal/general-x.json",
             r#"{"version": 1, "step": "\u001b[31m"}"#,
         );
+        let state = simulators.path("state/journal");
+        fs::create_dir(state.join("general-y.json")).expect("made");
         simulators.path("admin.conf")
     });
     let told = [
@@ -793,7 +795,11 @@ fn a_journal_file_that_is_no_entry_is_told_until_it_is_removed() {
     ];
     let status = daemon.status(&told, &[]);
     assert!(!status.contains('\u{1b}'), "{status}");
-    fs::remove_file(daemon.simulators.path("state/journal/general-x.json")).expect("it is there");
+    let journal = |file: &str| daemon.simulators.path("state/journal").join(file);
+    assert!(status.contains("general-y.json"), "{status}");
+    fs::remove_file(journal("general-x.json")).expect("it is there");
+    daemon.status(&["general-y.json: it is a directory"], &["general-x.json"]);
+    fs::remove_dir(journal("general-y.json")).expect("it is there");
     daemon.status(&["leader;"], &["a journal file"]);
 }
 

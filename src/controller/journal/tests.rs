@@ -106,6 +106,42 @@ fn what_cannot_be_read_is_said_and_kept() {
     assert!(bad.exists());
 }
 
+#[test]
+fn a_directory_in_the_journal_is_no_entry_and_keeps_none_from_being_read() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (journal, _) = Journal::open(directory.path()).expect("opens");
+    journal.put(entry("small-aaaaa")).expect("is written");
+    std::fs::create_dir(directory.path().join("dir.json")).expect("made");
+    std::os::unix::fs::symlink("nowhere", directory.path().join("link.json")).expect("made");
+    let (again, unreadable) = Journal::open(directory.path()).expect("opens");
+    assert_eq!(again.entries().len(), 1);
+    let told: Vec<String> = unreadable.iter().map(ToString::to_string).collect();
+    for wanted in [
+        "dir.json: it is a directory, and an entry is a file",
+        "link.json: it is a link to nothing",
+    ] {
+        assert!(told.iter().any(|told| told.ends_with(wanted)), "{told:?}");
+    }
+    assert!(unreadable.iter().all(UnreadableEntry::is_still_unreadable));
+}
+
+#[test]
+fn a_file_that_is_written_anew_is_unreadable_no_more() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("small-aaaaa.json"), "").expect("written");
+    std::fs::write(directory.path().join("small-bbbbb.json"), "").expect("written");
+    let (journal, unreadable) = Journal::open(directory.path()).expect("opens");
+    let still = || {
+        let left = unreadable.iter().filter(|file| file.is_still_unreadable());
+        left.count()
+    };
+    assert_eq!(still(), 2);
+    journal.put(entry("small-aaaaa")).expect("is written");
+    assert_eq!(still(), 1);
+    std::fs::remove_file(directory.path().join("small-bbbbb.json")).expect("removed");
+    assert_eq!(still(), 0);
+}
+
 /// All that a timer of the executor begins at moves with the clock.
 #[test]
 fn a_set_clock_moves_every_time_of_an_entry() {
