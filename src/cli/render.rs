@@ -134,7 +134,8 @@ pub(super) fn pools(text: &mut String, pools: &BTreeMap<Arc<str>, PoolState>, no
         .iter()
         .map(|(name, pool)| {
             let backoff = pool.backoff_until.map(|until| {
-                let why = pool.backoff_message.as_deref().unwrap_or("a failure");
+                let why = pool.backoff_message.as_deref();
+                let why = why.unwrap_or("none of its machines works yet");
                 format!("ends {}: {}", when(until, now), one_line(why))
             });
             let mut row = vec![name.to_string()];

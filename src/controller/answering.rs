@@ -139,7 +139,8 @@ impl Answering {
                 "{why}; nothing was changed: `retry` again when PVE can be read"
             ));
         }
-        let waits = waits_of(&turn.decision.memory, name, turn.at);
+        let mut waits = waits_of(&turn.decision.memory, name, turn.at);
+        waits.extend(wait_for_a_working_one(&turn.decision.report, name));
         let order = PersonOrder::Retry { pool: name };
         self.note_asker(order, by);
         if let Err(error) = self.state.add_retry(name) {
@@ -339,6 +340,17 @@ fn region_of(
     }
 }
 
+/// A pool that is on hold though nothing of it is known to have failed, as a phrase: its machines are older than the memory.
+fn wait_for_a_working_one(report: &Report, pool: &str) -> Option<String> {
+    let mut holds = report.holds.iter();
+    let hold = holds.find(|hold| {
+        matches!(hold.why.held, Held::NoneWorks)
+            && matches!(&hold.scope, Scope::Pool(name) if **name == *pool)
+    })?;
+    let until = hold.until?;
+    Some(format!("the pool until {until}: {}", hold.why.held))
+}
+
 /// A pool's back-offs that still run, its own and those of its hosts, each as a phrase such as `its host pve1 until … after: …`.
 fn waits_of(memory: &Memory, pool: &str, now: Time) -> Vec<String> {
     let mut waits = Vec::new();
@@ -368,6 +380,25 @@ mod tests {
     use crate::model::mark::Mark;
     use crate::model::region::{Host, Machine, Region, Step};
     use crate::model::report::ComingMachine;
+
+    #[test]
+    fn a_retry_names_the_wait_for_machines_older_than_the_memory() {
+        let mut report = Report::default();
+        let hold = |pool: &str, held: Held| Hold {
+            until: Some(Time(60_000)),
+            ..Hold::new(Scope::Pool(pool.into()), held)
+        };
+        report.holds = vec![
+            hold("a", Held::BacksOff { failure: None }),
+            hold("b", Held::NoneWorks),
+        ];
+        assert_eq!(wait_for_a_working_one(&report, "a"), None);
+        let told = wait_for_a_working_one(&report, "b").expect("it is on hold");
+        assert!(
+            told.starts_with("the pool until 1970-01-01T00:01:00Z: it has machines from before"),
+            "{told}"
+        );
+    }
 
     /// A machine of the region home.
     fn machine(name: &str, host: &str) -> (Arc<str>, Machine) {

@@ -295,7 +295,7 @@ export function poolTable() {
         cell: (row) => ({
           sign: `${row.backoff_until} ${row.backoff_message}`,
           make: () => row.backoff_until
-            ? [mark("warn", "until "), since(millis(row.backoff_until)), h("p", { class: "why" }, row.backoff_message ?? "after a failure")]
+            ? [mark("warn", "until "), since(millis(row.backoff_until)), h("p", { class: "why" }, row.backoff_message ?? "none of its machines works yet")]
             : "none",
         }),
       },
