@@ -9,6 +9,7 @@ use super::{Lab, lab, simulate};
 use crate::controller::executor::{Ended, Executor, NotBegun, RunningAction, busy, keep_failure};
 use crate::controller::turn::Turn;
 use crate::model::action::{Action, Kind};
+use crate::model::identity::Contradiction;
 use crate::model::region::{Busy, Failure, Machine, Step};
 use crate::model::shared::Shared;
 
@@ -218,10 +219,24 @@ fn a_machine_without_an_entry_gets_one_by_what_is_seen_of_it() {
         // A node shows that it was started once.
         let made = entry(&seen(&lab, off));
         assert_eq!((made.step, made.configured), (Step::Register, true));
-        // Without a node its UUID is nobody's yet.
+        // It comes up: what PVE shows is its UUID, unless a node says otherwise or the VM has not its mark.
         let made = entry(&seen(&lab, |machine| machine.node = None));
         assert_eq!((made.step, made.configured), (Step::Register, true));
-        assert_eq!(made.uuid, None);
+        assert_eq!(made.uuid, uuid);
+        let doubted = entry(&seen(&lab, |machine| {
+            machine.node = None;
+            machine.contradiction = Some(Contradiction {
+                nodes: vec!["other".into()],
+                why: "two nodes".into(),
+            });
+        }));
+        let bare = entry(&seen(&lab, |machine| {
+            machine.node = None;
+            let mut vm = machine.vm.clone().expect("it is there");
+            vm.marked = false;
+            machine.vm = Some(vm);
+        }));
+        assert_eq!((doubted.uuid, bare.uuid), (None, None));
         let made = entry(&seen(&lab, |machine| {
             machine.node = None;
             off(machine);
