@@ -43,6 +43,7 @@ use super::{crash, systemd};
 mod agreeing;
 mod answering;
 mod credentials;
+mod journal_files;
 mod notifying;
 mod placing;
 mod reloading;
@@ -66,8 +67,6 @@ pub(super) struct ServiceOptions {
     pub(super) control: PathBuf,
 }
 
-/// Files of the journal that are named at once.
-const MAX_TOLD: usize = 10;
 /// After the loop could not go on.
 const RESTART_PAUSE: Duration = Duration::from_secs(5);
 /// How often the minder looks besides after turns: well within the watchdog's minute.
@@ -164,20 +163,7 @@ impl ServiceShared {
 
     /// What there is to say of those that are still no entries.
     fn journal_problem(&self) -> Option<String> {
-        let mut files = self.unreadable();
-        files.retain(UnreadableEntry::is_still_unreadable);
-        if files.is_empty() {
-            return None;
-        }
-        let told = files.iter().take(MAX_TOLD).map(ToString::to_string);
-        let told = told.collect::<Vec<_>>().join("; ");
-        let rest = match files.len().saturating_sub(MAX_TOLD) {
-            0 => String::new(),
-            more => format!(" (and {more} more)"),
-        };
-        Some(format!(
-            "a journal file is not a valid entry and is ignored: {told}{rest}; remove it when `status` shows its machine as you know it"
-        ))
+        journal_files::tell(&mut self.unreadable())
     }
 
     fn unreadable(&self) -> std::sync::MutexGuard<'_, Vec<UnreadableEntry>> {

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::connect::{self, Connector};
+use super::credential_state::CredentialState;
 use super::error::{ApiCall, KubeError, NO_ANSWER, chain, server_of};
 use super::observer::{CallObserver, CallOutcome};
 use super::refused::refusal;
@@ -34,22 +35,6 @@ pub const FILE_POLL: Duration = Duration::from_secs(30);
 /// After a 401 the file is read again at most this often: a broken file must not be read per call.
 const RELOAD_PAUSE: Duration = Duration::from_secs(5);
 const USER_AGENT: &str = concat!("pve-autoscaler/", env!("CARGO_PKG_VERSION"));
-
-/// The state of our credentials, for the log, `/readyz` and the metric
-/// `kubeconfig_expiry_timestamp`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CredentialState {
-    /// When the client certificate ends; `None` without one (or with a given client).
-    pub expires: Option<Time>,
-    /// Set from 14 days before the end.
-    pub warning: Option<String>,
-    /// Why there is no client, or why the newest file was not taken.
-    pub error: Option<String>,
-    /// The API server's URL; empty with a given client.
-    pub server: String,
-    /// How the credentials can come to others on their way to it, if they can.
-    pub exposure: Option<String>,
-}
 
 /// The Kubernetes client. Clones share one connection.
 #[derive(Clone, Debug)]

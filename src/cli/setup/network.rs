@@ -80,12 +80,11 @@ fn ranges_of(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
         .and_then(|(_, gateway)| gateway)
         .map(|address| address.to_string());
     let answered = network.gateway.clone();
-    let why = "the hosts' own gateway";
     need(
         proposal,
         "network.gateway",
         answered.clone().or(gateway.clone()),
-        why,
+        "the hosts' own gateway",
         answered.is_some(),
     );
     let servers = network

@@ -17,7 +17,7 @@ type Cost = [i128; 3];
 
 /// A machine of a plan, and what it is made of.
 #[derive(Clone, Copy, Debug)]
-struct Bound {
+struct BoundMachine {
     machine: DraftMachineIndex,
     option: LaunchOptionIndex,
     site: SiteIndex,
@@ -52,10 +52,10 @@ impl Draft<'_> {
     }
 
     /// What a machine with pods is bound to.
-    fn bound(&self, machine: DraftMachineIndex) -> Option<Bound> {
+    fn bound(&self, machine: DraftMachineIndex) -> Option<BoundMachine> {
         let of = &self.machines[machine];
         let (option, site) = of.bound.filter(|_| !of.load.counts.is_empty())?;
-        Some(Bound {
+        Some(BoundMachine {
             machine,
             option,
             site,
@@ -76,7 +76,7 @@ impl Draft<'_> {
     }
 
     /// How much more it counts if a machine is made of this option than of the one it is bound to.
-    fn added_cost(&self, of: Bound, option: LaunchOptionIndex) -> Cost {
+    fn added_cost(&self, of: BoundMachine, option: LaunchOptionIndex) -> Cost {
         let mut cost = self.cost_of(of.machine, option);
         for (more, before) in cost.iter_mut().zip(self.cost_of(of.machine, of.option)) {
             *more -= before;
@@ -85,7 +85,7 @@ impl Draft<'_> {
     }
 
     /// What this machine and another become, where that makes the plan cheaper; of all such exchanges the cheapest.
-    fn find_exchange(&mut self, mine: Bound) -> Option<[Bound; 2]> {
+    fn find_exchange(&mut self, mine: BoundMachine) -> Option<[BoundMachine; 2]> {
         let problem = self.problem;
         let options = self.machines[mine.machine].options.iter();
         let better = options.map(|option| (self.added_cost(mine, option), option));
@@ -95,7 +95,7 @@ impl Draft<'_> {
         if better.is_empty() {
             return None;
         }
-        let mut best: Option<(Cost, [Bound; 2])> = None;
+        let mut best: Option<(Cost, [BoundMachine; 2])> = None;
         self.limits.give(problem, mine.option, mine.site);
         for other in self.machines.indexes() {
             let Some(theirs) = self.bound(other).filter(|_| other != mine.machine) else {
@@ -122,12 +122,12 @@ impl Draft<'_> {
                 }
                 if cost < [0; 3] && best.is_none_or(|(least, _)| cost < least) {
                     let pair = [
-                        Bound {
+                        BoundMachine {
                             option: *option,
                             site,
                             ..mine
                         },
-                        Bound {
+                        BoundMachine {
                             option: others_option,
                             site: others_site,
                             ..theirs
