@@ -63,7 +63,7 @@ struct MachineAnnealing<'p> {
     limits: RemainingLimits,
     bound: BoundMachines,
     missing: Missing,
-    /// What the machines cost together.
+    /// The sum of the prices of all machines of this state, in the unit of a launch option's price.
     price: i128,
     /// The tier of the options of lowest weight that machines may become.
     tier: TierIndex,

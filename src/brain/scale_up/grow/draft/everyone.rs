@@ -226,7 +226,7 @@ pub(super) fn state(draft: &Draft<'_>, next: UnitIndex) -> u64 {
     hasher.finish()
 }
 
-/// What a place carries: of pods that nothing depends on only what they ask.
+/// Adds to a hash what a machine or node carries: its pods by kind where rules ask for them, and of all others only the sum of what they ask.
 fn hash_load(problem: &Problem, load: &Load, hasher: &mut DefaultHasher) {
     load.sum.hash(hasher);
     let counted = |lot: LotIndex| {

@@ -37,7 +37,8 @@ struct ExactSearch<'p, 'r> {
     draft: Draft<'p>,
     best: Rank,
     found: Option<Draft<'p>>,
-    /// What was placed before, by [`everyone::state`] and the pods that were left out: it is not gone through again in another order.
+    /// Partial plans that the search has been at: the hash of what each place carries ([`everyone::state`]), and by lot how many pods were left out.
+    /// The same one, reached in another order, is not gone through again.
     seen: BTreeSet<(u64, IndexVec<LotIndex, usize>)>,
     steps: usize,
 }

@@ -51,7 +51,7 @@ impl Draft<'_> {
         }
     }
 
-    /// What a machine with pods is bound to.
+    /// The option and site that a machine of the plan is bound to; `None` of one without pods, which is not made.
     fn bound(&self, machine: DraftMachineIndex) -> Option<BoundMachine> {
         let of = &self.machines[machine];
         let (option, site) = of.bound.filter(|_| !of.load.counts.is_empty())?;
@@ -62,7 +62,7 @@ impl Draft<'_> {
         })
     }
 
-    /// What a machine counts if it is made of an option.
+    /// What a machine with its pods counts in the rank of the plan if it is made of this option.
     fn cost_of(&self, machine: DraftMachineIndex, option: LaunchOptionIndex) -> Cost {
         let of = &self.problem.options[option];
         let counts = &self.machines[machine].load.counts;
